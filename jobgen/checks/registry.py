@@ -1,0 +1,119 @@
+"""What a rule is, and the list of all of them. A rule is a pure function ``(Case) -> Finding | list | None``.
+
+The function's docstring is the rule's page: the first line is its title, the rest says why. Codes never change
+meaning. The list of modules is written out (``SUBJECTS``); a test finds a module that is missing from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from jobgen.checks.case import Case
+
+Severity = Literal["error", "warning", "info"]
+STAGES = ("read", "import", "load", "init", "first_step", "loss", "checkpoint", "resume", "end")
+"""Where a job stops, in the order in which it would get there."""
+Stage = Literal["read", "import", "load", "init", "first_step", "loss", "checkpoint", "resume", "end"]
+Looks = Literal["spec", "effective", "estimate", "job", "artifact"]
+
+
+class Outcome(NamedTuple):
+    """What a rule says of a case: the field, what is wrong with its numbers, and the edits that mend it."""
+
+    path: str
+    message: str
+    fix: str
+    """In words: the exact setting to write."""
+    edits: Mapping[str, Any] | None = None
+    """The same fix as spec edits (path -> value; None deletes); a test applies them to the failing example."""
+    severity: Severity | None = None
+    """Where it differs from the rule's own."""
+
+
+class Example(NamedTuple):
+    """A spec for a test: a shipped base (``jobgen.checks.bases``) and the edits made to it."""
+
+    base: str
+    edits: Mapping[str, Any]
+
+
+class Rule(NamedTuple):
+    """A rule with its page."""
+
+    code: str
+    severity: Severity
+    stage: Stage
+    looks: Looks
+    title: str
+    why: str
+    fix: str
+    facts: tuple[str, ...]
+    """Ids of the researched facts it carries (rules.csv)."""
+    sources: tuple[str, ...]
+    versions: str
+    """Which versions it concerns, in words; empty for all."""
+    bad: Example
+    good: Example
+    run: Callable[[Case], Outcome | Sequence[Outcome] | None]
+
+
+class Finding(NamedTuple):
+    """A rule's outcome at a position, or a problem of the spec itself."""
+
+    code: str
+    severity: Severity
+    path: str
+    line: int
+    column: int
+    message: str
+    fix: str
+    source: str
+    stage: Stage = "read"
+    edits: Mapping[str, Any] | None = None
+    ignored: str | None = None
+    """The reason when ``ignore`` names it."""
+
+
+RULES: dict[str, Rule] = {}
+
+SUBJECTS: tuple[str, ...] = ()
+"""Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
+
+
+def rule(
+    code: str,
+    severity: Severity,
+    stage: Stage,
+    looks: Looks,
+    *,
+    bad: Example,
+    good: Example,
+    fix: str,
+    sources: Sequence[str],
+    facts: Sequence[str] = (),
+    versions: str = "",
+) -> Callable[[Callable[[Case], Any]], Callable[[Case], Any]]:
+    """Register a function as the rule ``code``."""
+
+    def register(function: Callable[[Case], Any]) -> Callable[[Case], Any]:
+        title, _, why = (function.__doc__ or "").strip().partition("\n")
+        if code in RULES:
+            raise ValueError(f"{code} is registered twice")
+        RULES[code] = Rule(
+            code, severity, stage, looks, title.strip(), " ".join(why.split()), fix,
+            tuple(facts), tuple(sources), versions, bad, good, function,
+        )  # fmt: skip
+        return function
+
+    return register
+
+
+def rules() -> dict[str, Rule]:
+    """All rules by code, in the order of their codes."""
+    import importlib
+
+    for subject in SUBJECTS:
+        importlib.import_module(f"jobgen.checks.{subject}")
+    return dict(sorted(RULES.items()))

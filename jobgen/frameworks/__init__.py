@@ -1,0 +1,1 @@
+"""One file per framework: everything that only this framework knows."""

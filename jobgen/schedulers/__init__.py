@@ -1,0 +1,1 @@
+"""Where jobs go and how they are followed: Slurm and this machine (submitit), Kubernetes, receipts."""

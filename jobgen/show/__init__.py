@@ -1,0 +1,1 @@
+"""Results for people and programs: text, JSON, GitHub annotations, SARIF, rule pages, plots."""
