@@ -1,0 +1,60 @@
+"""What a rule looks at: one spec under one set of version answers, with everything derived from it on demand."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from jobgen.effective.setup import Effective, Facts
+from jobgen.effective.versions import Versions
+
+if TYPE_CHECKING:
+    from jobgen.launch.job import Job
+    from jobgen.physics.estimate import Estimate
+    from jobgen.spec.document import Document
+
+_MISSING = object()
+
+
+class Case:
+    """A rule reads attributes; each is computed on first use, so a rule asks only the versions that decide it."""
+
+    def __init__(self, document: Document, facts: Facts, versions: Versions, target: str | None = None) -> None:
+        self.document, self.facts, self.v = document, facts, versions
+        self.spec, self.arch, self.gpu, self.node, self.layout = facts.spec, facts.arch, facts.gpu, facts.node, facts.layout
+        self.framework = facts.framework
+        self.target = target or facts.spec.target
+        """slurm, k8s ...; None when only check was asked for and the spec names none."""
+        self.effective = Effective(facts, versions)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The estimate of what will really run."""
+        from jobgen.physics.estimate import estimate
+
+        return estimate(self.effective)
+
+    @cached_property
+    def job(self) -> Job:
+        """The job as the target will see it (only for specs with a launch section)."""
+        from jobgen.launch.build import build
+
+        return build(self.effective, self.target)
+
+    def wrote(self, path: str) -> bool:
+        """The user wrote this field."""
+        return self.document.wrote(path)
+
+    def option(self, *names: str, default: Any = None) -> Any:
+        """A key of ``training.options`` under any of these dotted names (``fsdp_config.cpu_ram_efficient_loading``)."""
+        for name in names:
+            node: Any = self.spec.training.options
+            if name in node:
+                return node[name]
+            for part in name.split("."):
+                node = node.get(part, _MISSING) if isinstance(node, dict) else _MISSING
+                if node is _MISSING:
+                    break
+            else:
+                return node
+        return default
