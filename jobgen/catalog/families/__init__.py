@@ -1,0 +1,109 @@
+"""From a Hugging Face configuration to an architecture: one entry in ``table.py`` or one file here for each family.
+
+A file is found by the model type it is named after and offers ``build(fields, name) -> Arch``; ``ALIASES`` name
+further model types that a file or an entry describes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module, util
+from pathlib import Path
+from typing import cast
+
+from jobgen.catalog.arch import Arch
+from jobgen.catalog.errors import BadConfig, UnknownArchitecture, nearest
+from jobgen.catalog.families.fields import Fields
+
+DATA = Path(__file__).parent.parent / "data"
+FILES: dict[str, str] = {
+    "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5",
+    "qwen3_next": "qwen3_5",
+    "deepseek_v2": "mla",
+    "deepseek_v3": "mla",
+    "kimi_k2": "mla",
+    "deepseek_v32": "mla",
+    "glm_moe_dsa": "mla",
+    "glm4_moe_lite": "mla",
+    "llama4_text": "llama4",
+    "gemma4_text": "gemma4",
+    "gpt_bigcode": "gpt2",
+    "mistral3": "multimodal",
+    "gemma3": "multimodal",
+}
+"""model_type -> file, where the file has another name."""
+
+
+@cache
+def defaults(model_type: str) -> Mapping[str, object]:
+    """Default field values of the model type's configuration class in transformers 5.24.0."""
+    mark = f'{{"model_type":"{model_type}",'
+    with (DATA / "families.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith(mark):
+                return cast(Mapping[str, object], json.loads(line)["defaults"])
+    return {}
+
+
+def known() -> tuple[str, ...]:
+    """Every model type that can be built."""
+    from jobgen.catalog.families.table import ALIASES, TABLE
+
+    files = {path.stem for path in Path(__file__).parent.glob("*.py")} - HELPERS
+    return tuple(sorted({*TABLE, *ALIASES, *FILES, *files}))
+
+
+HELPERS = frozenset({"__init__", "fields", "parts", "table", "transformer", "mla", "multimodal", "vision"})
+
+
+def build(config: Mapping[str, object], name: str) -> Arch:
+    """The architecture that a configuration describes.
+
+    Raises UnknownArchitecture for a model type nobody described, MissingFields and BadConfig for a configuration
+    that cannot be read.
+    """
+    model_type = config.get("model_type")
+    if model_type is None:
+        raise BadConfig("the configuration has no model_type", "model_type")
+    if not isinstance(model_type, str):
+        raise BadConfig(f"model_type must be a string, not {model_type!r}", "model_type")
+    return part(config, model_type, name)
+
+
+def part(config: Mapping[str, object], model_type: str, name: str, section: str = "") -> Arch:
+    """The architecture of one section of a configuration ("" is the whole)."""
+    from jobgen.catalog.families.table import ALIASES, TABLE
+
+    traits = TABLE.get(model_type)
+    fields = Fields(config, model_type, defaults(model_type), section)
+    if traits is not None:
+        from jobgen.catalog.families import transformer
+
+        return transformer.build(fields, name, traits)
+    file = FILES.get(model_type, model_type)
+    path = f"{__name__}.{file}"
+    if not file.isidentifier() or (file in HELPERS and model_type not in FILES) or util.find_spec(path) is None:
+        if model_type in ALIASES:
+            return part(config, ALIASES[model_type], name, section)
+        raise UnknownArchitecture(model_type, explain_unknown(config, model_type))
+    return cast(Arch, import_module(path).build(fields, name))
+
+
+def explain_unknown(config: Mapping[str, object], model_type: str) -> str:
+    """What a person would have to say about a model type that nobody described."""
+    like = nearest(model_type, known())
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    lacks = [size for size in sizes if size not in config]
+    words = f"model type {model_type!r} is not described"
+    if like:
+        words += f"; nearest: {', '.join(like)}"
+    if lacks:
+        words += f"; the configuration lacks {', '.join(lacks)}"
+    return (
+        f"{words}. If its layers are those of a described family, set model_type to that family's in a copy of "
+        "config.json; the layer count, widths, heads, biases, norms and experts of a new one are code"
+    )
