@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobgen.catalog.families.transformer import Moe, Traits
 
 SIGMOID = Moe(
-    ("n_routed_experts", "num_experts", "num_local_experts"), layers="first", shared="n_shared_experts",
+    ("n_routed_experts", "num_experts", "num_local_experts"), layers="first", shared=("n_shared_experts",),
     router_linear=False, router_float32=True, correction="buffer",
 )  # fmt: skip
 """DeepSeek-V3's mixture as others took it over: sigmoid scores with a correction bias, router in fp32."""
@@ -82,7 +82,10 @@ TABLE: dict[str, Traits] = {
         "use_bias", "use_bias", "use_bias", mlp=("c_fc", "c_proj"), norm="layer", sliding="all",
         layer_class="Starcoder2DecoderLayer",
     ),
-    "stablelm": Traits("use_qkv_bias", "", norm="layer", layer_class="StableLmDecoderLayer"),
+    "stablelm": Traits(
+        "use_qkv_bias", "", norm="layer", one_norm_flag="use_parallel_residual", qk_norm="full",
+        qk_norm_flag="qk_layernorm", layer_class="StableLmDecoderLayer",
+    ),
     "seed_oss": Traits(
         "attention_bias", "attention_out_bias", mlp_bias="mlp_bias", layer_class="SeedOssDecoderLayer"
     ),
@@ -91,7 +94,7 @@ TABLE: dict[str, Traits] = {
         qk_norm="head", layer_class="HunYuanMoEV1DecoderLayer", moe_class="HunYuanMoEV1Moe",
         moe=Moe(
             ("num_experts",), ("moe_topk", "num_experts_per_tok"), ("intermediate_size",), "all",
-            shared="num_shared_expert", shared_default=1, router="wg", router_always_linear=True, router_float32=True,
+            shared=("num_shared_expert",), shared_default=1, router="wg", router_always_linear=True, router_float32=True,
         ),
     ),
     "ernie4_5": Traits(
@@ -102,7 +105,7 @@ TABLE: dict[str, Traits] = {
         moe_class="Ernie4_5_MoeSparseMoeBlock",
         moe=Moe(
             ("moe_num_experts", "num_experts"), ("moe_k", "num_experts_per_tok"), layers="range",
-            shared="moe_num_shared_experts", router_float32=True, correction="parameter",
+            shared=("moe_num_shared_experts",), router_float32=True, correction="parameter",
         ),
     ),
     "exaone4": Traits("", "", qk_norm="head", sliding="4", layer_class="Exaone4DecoderLayer"),
@@ -115,13 +118,13 @@ TABLE: dict[str, Traits] = {
     "baichuan": Traits("", "", attention=("W_pack", "o_proj"), layer_class="BaichuanLayer"),
     "deepseek": Traits(
         layer_class="DeepseekDecoderLayer", moe_class="DeepseekMoE",
-        moe=Moe(("n_routed_experts",), layers="first", shared="n_shared_experts", router_linear=False),
+        moe=Moe(("n_routed_experts",), layers="first", shared=("n_shared_experts",), router_linear=False),
     ),
     "bailing_moe_v2": Traits(
         "use_qkv_bias", "use_bias", attention=("query_key_value", "dense"), qk_norm="head",
         qk_norm_flag="use_qk_norm", layer_class="BailingMoeV2DecoderLayer", moe_class="BailingMoeV2SparseMoeBlock",
         moe=Moe(
-            ("num_experts",), layers="first", shared="num_shared_experts", router_linear=False, router_float32=True,
+            ("num_experts",), layers="first", shared=("num_shared_experts", "n_shared_experts"), router_linear=False, router_float32=True,
             correction="buffer",
         ),
     ),

@@ -22,7 +22,7 @@ class Moe(NamedTuple):
     layers: str = "step"
     """``step``: decoder_sparse_step and mlp_only_layers; ``first``: dense up to first_k_dense_replace; ``all``;
     ``range``: ERNIE's moe_layer_start_index, end and interval."""
-    shared: str = ""
+    shared: Sequence[str] = ()
     """Field with the number of shared experts (each as wide as a routed one)."""
     shared_ffn: str = ""
     """Field with the total width of the shared expert."""
@@ -56,6 +56,8 @@ class Traits(NamedTuple):
     norm: str = "rms"
     norms: int = 2
     """Norms over the hidden size in a layer."""
+    one_norm_flag: str = ""
+    """Field that leaves one norm: attention and MLP side by side."""
     qk_norm: str = ""
     """``head``: over a head's width; ``head_layer``: the same with a bias; ``full``: over all heads."""
     qk_norm_flag: str = ""
@@ -135,7 +137,7 @@ def sparse(fields: Fields, moe: Moe, hidden: int) -> Sparse:
         raise fields.bad(moe.top_k[0], f"is {top_k}, more than the {count} experts")
     shared = 0
     if moe.shared:
-        shared = ffn * fields.size(moe.shared, default=moe.shared_default, least=0)
+        shared = ffn * fields.size(*moe.shared, default=moe.shared_default, least=0)
     elif moe.shared_ffn:
         shared = fields.size(moe.shared_ffn, least=0)
     gate = parts.router(hidden, count, name=moe.router, linear_before=moe.router_linear or moe.router_always_linear,
@@ -194,7 +196,8 @@ def build(fields: Fields, name: str, traits: Traits, outer: tuple[Matrix, ...] =
     else:
         projections = parts.attention(hidden, heads, kv_heads, head_dim, qkv, out, traits.attention)
     norms_head = 0
-    norm_parameters = traits.norms * parts.norm(hidden, traits.norm)
+    norms = 1 if traits.one_norm_flag and fields.flag(traits.one_norm_flag) else traits.norms
+    norm_parameters = norms * parts.norm(hidden, traits.norm)
     if traits.qk_norm and (not traits.qk_norm_flag or fields.flag(traits.qk_norm_flag)):
         norms_head = 2
         norm_parameters += {
@@ -203,18 +206,20 @@ def build(fields: Fields, name: str, traits: Traits, outer: tuple[Matrix, ...] =
             "full": (heads + kv_heads) * head_dim,
         }[traits.qk_norm]
     gated = len(traits.mlp) == 3 or traits.fused_gate
+    activation = fields.word("hidden_act", "hidden_activation", "activation_function", default="silu")
     common = Layer(
         mixer="full",
         matrices=(),
         norm_parameters=norm_parameters,
-        norms_hidden=traits.norms,
+        norms_hidden=norms,
         norms_head=norms_head,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         value_dim=head_dim,
         gated=gated,
-        activation=fields.word("hidden_act", "hidden_activation", "activation_function", default="silu"),
+        activation=activation,
+        other_parameters=2 if activation == "xielu" else 0,
         dropouts=dropouts(fields),
     )
     plain = parts.mlp(hidden, ffn, _bias(fields, traits.mlp_bias), traits.mlp, fused_gate=traits.fused_gate)
