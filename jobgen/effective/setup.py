@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.catalog.arch import Arch
@@ -252,9 +252,9 @@ class Effective:
         return tuple(effect for step in steps for effect in step.effects)
 
 
-def _step(name: str) -> Callable[[Effective], object]:
+def _step(name: str) -> Callable[[Effective], Any]:
     """The function ``decide`` of one step's module, imported on first use."""
     import importlib
 
-    decide: Callable[[Effective], object] = importlib.import_module(f"jobgen.effective.{name}").decide
+    decide: Callable[[Effective], Any] = importlib.import_module(f"jobgen.effective.{name}").decide
     return decide

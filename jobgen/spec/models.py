@@ -5,8 +5,6 @@ every other module sees one shape. Defaults here are the contract's; ``None`` me
 decided in ``jobgen.effective``.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -35,9 +33,9 @@ LauncherName = Literal["torchrun", "accelerate", "deepspeed", "srun", "python"]
 
 
 class Model(BaseModel):
-    """Base: unknown keys are refused, values keep their YAML type."""
+    """Base: unknown keys are refused, values keep their YAML type. Only Spec's validator is built (start-up)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True)
 
 
 def _named(key: str) -> BeforeValidator:
@@ -376,9 +374,9 @@ class Ignore(Model):
     reason: str | None = Field(None, description="why; shown in reports")
 
 
-_DTYPES, _OPTIMIZER, _CHECKPOINTING, _LORA = Dtypes(), Optimizer(), ActivationCheckpointing(), Lora()
-_PARALLELISM, _OFFLOAD, _CHECKPOINT, _LAUNCH = Parallelism(), Offload(), Checkpoint(), Launch()
-_SLURM, _KUBERNETES = Slurm(), Kubernetes()
+_DTYPES, _OPTIMIZER, _CHECKPOINTING, _LORA = Dtypes.model_construct(), Optimizer.model_construct(), ActivationCheckpointing.model_construct(), Lora.model_construct()
+_PARALLELISM, _OFFLOAD, _CHECKPOINT, _LAUNCH = Parallelism.model_construct(), Offload.model_construct(), Checkpoint.model_construct(), Launch.model_construct()
+_SLURM, _KUBERNETES = Slurm.model_construct(), Kubernetes.model_construct()
 
 
 class Spec(Model):
