@@ -170,7 +170,8 @@ class _Expansion:
             self.problems.append(problem)
 
     def value(self, node: _Node, path: Path, key: tuple[int, int], depth: int) -> Any:
-        mark, own = node.mark, node.alias is None
+        own = node.alias is None
+        mark = key if own and node.plain and node.text == "" and node.start == node.end else node.mark
         self.left -= 1
         if self.left < 0 or depth > MAX_DEPTH:
             raise _stop(self.file, mark, f"anchors and aliases expand to more than {MAX_NODES} values or "
