@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from jobgen.catalog.errors import BadConfig, MissingFields
 
-LIMITS = {"num_hidden_layers": 10_000, "n_layer": 10_000, "num_layers": 10_000, "vocab_size": 100_000_000}
+LIMITS = {"num_hidden_layers": 10_000, "n_layer": 10_000, "num_layers": 10_000, "vocab_size": 100_000_000,
+          "max_position_embeddings": 10**9, "model_max_length": 10**9}
 """Upper bounds of what is believable; everything else ends at ``LIMIT``."""
 LIMIT = 10_000_000
 REQUIRED = frozenset(
@@ -29,6 +30,13 @@ class Fields:
         self.part = part
         """Name of the section (``text_config``). transformers writes there only what differs from the defaults."""
         self.missing: list[str] = []
+        self.outer: Fields | None = None
+        """The configuration that holds this section."""
+
+    @property
+    def outer_fields(self) -> Fields:
+        """The configuration that holds this section, or itself."""
+        return self.outer or self
 
     def label(self, name: str) -> str:
         """The field's name as the user sees it."""
