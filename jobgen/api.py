@@ -1,0 +1,112 @@
+"""The Python API: load, check, estimate, render and submit. The only place that refuses a job.
+
+>>> document = load("spec.yaml")
+>>> check(document).verdict
+'pass'
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from jobgen.spec.document import Document
+from jobgen.spec.document import load as load
+from jobgen.spec.problem import SpecError as SpecError
+
+if TYPE_CHECKING:
+    from jobgen.checks.registry import Finding
+    from jobgen.physics.estimate import Estimate
+    from jobgen.targets.artifact import Artifact
+
+__all__ = ["Document", "Refused", "Report", "SpecError", "check", "estimate", "load", "render", "target_of"]
+
+
+class Report(NamedTuple):
+    """What ``check`` found in one spec."""
+
+    file: str
+    text: str | None
+    verdict: str
+    """``pass``, ``pass_with_warnings``, ``error``, or ``unreadable``."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Some error-severity finding is not named by ``ignore``."""
+        return any(finding.severity == "error" and finding.ignored is None for finding in self.findings)
+
+    @property
+    def warned(self) -> bool:
+        """Some warning is not named by ``ignore``."""
+        return any(finding.severity == "warning" and finding.ignored is None for finding in self.findings)
+
+
+class Refused(Exception):
+    """The job would not run; ``report`` says why."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(f"{report.file}: refused by {', '.join(sorted({f.code for f in report.findings if f.severity == 'error'}))}")
+
+
+def check(
+    document: Document,
+    *,
+    target: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+) -> Report:
+    """Every finding of a spec. ``environment``: installed versions by PyPI name; ``select`` and ``ignore``: codes or
+    their beginnings. SpecError when the spec names what no catalogue holds."""
+    from jobgen.checks.run import findings, verdict
+    from jobgen.effective.resolve import facts, known
+
+    found = findings(document, facts(document), known(document, environment), target=target, select=select, ignore=ignore)
+    return Report(document.file, document.text, verdict(found), found)
+
+
+def unreadable(file: str, error: SpecError) -> Report:
+    """The report of a spec that cannot be read: its problems as findings."""
+    from jobgen.checks.registry import Finding
+
+    found = tuple(Finding(p.code, "error", p.path, p.line, p.column, p.message, p.fix, "") for p in error.problems)
+    return Report(file, error.sources.get(file), "unreadable", found)
+
+
+def estimate(document: Document, *, environment: Mapping[str, str] | None = None) -> Estimate:
+    """Memory, storage and time of what will really run; open version questions are answered by the newest releases."""
+    from jobgen.effective.resolve import assume
+    from jobgen.physics.estimate import estimate as physics
+
+    assumed = assume(document, environment)
+    return physics(assumed.effective)._replace(assumed_versions=dict(assumed.chosen()))
+
+
+def target_of(document: Document, target: str | None) -> str:
+    """The target asked for, else the spec's, else SpecError."""
+    chosen = target or document.spec.target
+    if chosen is None:
+        from jobgen.spec.problem import Problem
+
+        raise SpecError([Problem(document.file, 1, 1, "target", "no target was named", "pass --target slurm (or k8s, trainjob, jobset, hosts, local), or write target: in the spec", "JG003")])
+    return chosen
+
+
+def render(document: Document, *, target: str | None = None, node_rank: int | None = None) -> Artifact:
+    """The artifact of a checked spec; Refused on an error-severity finding that ``ignore`` does not name."""
+    from jobgen.effective.resolve import assume
+    from jobgen.targets import render as write
+
+    chosen = target_of(document, target)
+    report = check(document, target=chosen)
+    if report.refused:
+        raise Refused(report)
+    return write(assume(document).effective, chosen, directory=os.path.dirname(os.path.abspath(document.file)), node_rank=node_rank)
+
+
+def read(source: str, sets: Sequence[str], stdin: IO[bytes] | None = None) -> Document:
+    """A spec from a path or ``-``."""
+    return load(source, sets=sets, stdin=stdin)

@@ -1,0 +1,376 @@
+"""The command line: thin, one function a command, each importing only what it needs.
+
+Results go to standard output, all else to standard error. Exit status: 0 done; 1 refused; 2 the spec or the call
+cannot be read; 3 the scheduler said no or could not be reached; 4 the job failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jobgen import __version__
+
+if TYPE_CHECKING:
+    from jobgen.api import Document, Report
+
+DONE, REFUSED, UNREADABLE, SCHEDULER, FAILED = range(5)
+TARGETS = ("slurm", "k8s", "trainjob", "jobset", "hosts", "local")
+
+
+class Unusable(Exception):
+    """A call that cannot be carried out as written (exit status 2)."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] | None = getattr(options, "command", None)
+    if command is None:
+        parser.print_help(sys.stderr)
+        return UNREADABLE
+    try:
+        status = command(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except Exception as error:
+        return _explained(error)
+
+
+def _explained(error: Exception) -> int:
+    """The message and exit status of what a command raises on purpose; anything else is a bug and is shown whole."""
+    from jobgen.api import Refused, SpecError
+
+    if isinstance(error, SpecError):
+        from jobgen.show.findings import problems
+
+        _say(problems(error.problems, error.sources))
+        return UNREADABLE
+    if isinstance(error, Refused):
+        from jobgen.show.findings import text
+
+        _say(text(error.report))
+        return REFUSED
+    if isinstance(error, Unusable):
+        _say(f"jobgen: {error}")
+        return UNREADABLE
+    status = getattr(error, "exit_status", None)
+    if isinstance(status, int):
+        _say(f"jobgen: {error}")
+        return status
+    raise error
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _print(message: str) -> None:
+    sys.stdout.write(message if message.endswith("\n") else message + "\n")
+
+
+def _load(options: argparse.Namespace) -> Document:
+    return _read(options, options.spec)
+
+
+def _read(options: argparse.Namespace, spec: str) -> Document:
+    from jobgen.api import read
+
+    return read(spec, options.set, sys.stdin.buffer if spec == "-" else None)
+
+
+def _environment(options: argparse.Namespace) -> dict[str, str] | None:
+    if options.env is None:
+        return None
+    from jobgen.effective.environment import UnreadableEnvironment, read_environment
+
+    try:
+        return read_environment(options.env)
+    except UnreadableEnvironment as error:
+        raise Unusable(str(error)) from None
+
+
+def _check(options: argparse.Namespace) -> int:
+    from jobgen.api import SpecError, check, unreadable
+    from jobgen.show import findings
+
+    environment = _environment(options)
+    reports: list[Report] = []
+    status = DONE
+    for spec in options.spec:
+        try:
+            report = check(
+                _read(options, spec), target=options.target, environment=environment,
+                select=_codes(options.select), ignore=_codes(options.ignore),
+            )  # fmt: skip
+        except SpecError as error:
+            report = unreadable(spec, error)
+            if options.format == "text":
+                _say(findings.problems(error.problems, error.sources))
+            status = UNREADABLE
+        else:
+            if options.format == "text":
+                _print(findings.text(report))
+            if status == DONE and (report.refused or (options.strict and report.warned)):
+                status = REFUSED
+        reports.append(report)
+        if options.format == "json":
+            _print(findings.as_json(report))
+        elif options.format == "github" and report.findings:
+            _print(findings.github(report))
+    if options.format == "sarif":
+        _print(findings.sarif(reports))
+    return status
+
+
+def _codes(written: Sequence[str]) -> tuple[str, ...]:
+    return tuple(code.strip() for item in written for code in item.split(",") if code.strip())
+
+
+def _show(options: argparse.Namespace) -> int:
+    from jobgen.show.spec import as_json, text
+
+    document = _load(options)
+    _print(as_json(document) if options.format == "json" else text(document))
+    return DONE
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    from jobgen.api import estimate
+
+    result = estimate(_load(options), environment=_environment(options))
+    if options.format == "json":
+        import json
+
+        from jobgen.physics.estimate import estimate_json
+
+        _print(json.dumps(estimate_json(result, options.spec), ensure_ascii=False))
+    else:
+        from jobgen.show.estimate import text
+
+        _print(text(result))
+    if options.plot:
+        from jobgen.show.plot import NoChart, write
+
+        try:
+            write(result, options.plot)
+        except NoChart as error:
+            raise Unusable(str(error)) from None
+    return DONE
+
+
+def _render(options: argparse.Namespace) -> int:
+    from jobgen.api import render
+
+    artifact = render(_load(options), target=options.target, node_rank=options.node_rank)
+    if options.explain:
+        from jobgen.show.explain import artifact as explained
+
+        _print(explained(artifact))
+        return DONE
+    if options.output in (None, "-"):
+        sys.stdout.write(artifact.text)
+        return DONE
+    _write(options.output, artifact.text, executable=artifact.executable)
+    _say(f"wrote {options.output}")
+    return DONE
+
+
+def _write(path: str, text: str, *, executable: bool) -> None:
+    """Replace a file at once, so that it is never half-written."""
+    import tempfile
+
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".jobgen-")
+    except OSError as error:
+        raise Unusable(f"cannot write {path}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as sink:
+            sink.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, (0o777 if executable else 0o666) & ~mask)
+        os.replace(temporary, path)
+    except OSError as error:
+        os.unlink(temporary)
+        raise Unusable(f"cannot write {path}: {error.strerror}") from None
+
+
+def _submit(options: argparse.Namespace) -> int:
+    from jobgen.schedulers.submit import submit
+
+    return submit(
+        _load(options), target=options.target, dry_run=options.dry_run, new=options.new, watch=options.watch,
+        out=_print, say=_say,
+    )  # fmt: skip
+
+
+def _status(options: argparse.Namespace) -> int:
+    from jobgen.schedulers.follow import status
+
+    return status(options.handle, as_json=options.format == "json", out=_print)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from jobgen.schedulers.follow import logs
+
+    return logs(options.handle, follow=options.follow, rank=options.rank, out=sys.stdout, say=_say)
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    from jobgen.schedulers.follow import cancel
+
+    return cancel(options.handle, say=_say)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from jobgen.schedulers.follow import listing
+
+    return listing(as_json=options.format == "json", out=_print)
+
+
+def _schema(options: argparse.Namespace) -> int:
+    import json
+
+    from jobgen.spec.schema import schema
+
+    _print(json.dumps(schema(), indent=2, ensure_ascii=False))
+    return DONE
+
+
+def _models(options: argparse.Namespace) -> int:
+    from jobgen.show import catalog
+
+    _print(catalog.models(options.model, as_json=options.format == "json"))
+    return DONE
+
+
+def _gpus(options: argparse.Namespace) -> int:
+    from jobgen.show import catalog
+
+    _print(catalog.gpus(as_json=options.format == "json"))
+    return DONE
+
+
+def _versions(options: argparse.Namespace) -> int:
+    from jobgen.show import catalog
+
+    _print(catalog.versions(as_json=options.format == "json"))
+    return DONE
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from jobgen.show import explain
+
+    if options.all:
+        import json
+
+        _print(json.dumps(explain.all_rules(), ensure_ascii=False) if options.format == "json" else explain.index())
+        return DONE
+    if not options.code:
+        raise Unusable("name a code such as JG101, 'fabric NAME', or pass --all")
+    if options.code[0] == "fabric":
+        from jobgen.catalog import fabrics
+
+        if len(options.code) != 2:
+            raise Unusable("write: jobgen explain fabric NAME")
+        try:
+            _print(fabrics.explain(options.code[1]))
+        except LookupError as error:
+            raise Unusable(str(error)) from None
+        return DONE
+    try:
+        for code in options.code:
+            _print(explain.page(code))
+    except LookupError as error:
+        raise Unusable(str(error)) from None
+    return DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jobgen", allow_abbrev=False,
+        description="Check, estimate, render and submit distributed language-model training from one YAML file.",
+        epilog="exit status: 0 done, 1 refused, 2 the spec or the call cannot be read, 3 the scheduler said no or could not be reached, 4 the job failed",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"jobgen {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *, formats: Sequence[str] = ()) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        one.set_defaults(command=command)
+        if formats:
+            one.add_argument("--format", choices=formats, default="text", help="form of the output [text]")
+        return one
+
+    def spec(one: argparse.ArgumentParser, **more: Any) -> None:
+        one.add_argument("spec", metavar="SPEC", help="a YAML file, or - for standard input", **more)
+        one.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="set one field, such as training.micro_batch_size=2; may be repeated")
+
+    def target(one: argparse.ArgumentParser) -> None:
+        one.add_argument("--target", choices=TARGETS, help="where the job is to run [the spec's target]")
+
+    def environment(one: argparse.ArgumentParser) -> None:
+        one.add_argument("--env", metavar="FILE", help="installed versions: pip freeze, uv.lock, or conda list")
+
+    one = add("check", _check, "report everything that would stop or spoil the job", formats=("text", "json", "github", "sarif"))
+    spec(one, nargs="+")
+    target(one)
+    environment(one)
+    one.add_argument("--strict", action="store_true", help="warnings refuse too")
+    one.add_argument("--select", action="append", default=[], metavar="CODES", help="only these codes or beginnings of codes")
+    one.add_argument("--ignore", action="append", default=[], metavar="CODES", help="not these codes or beginnings of codes")
+
+    one = add("show", _show, "print the effective spec, each value with its origin", formats=("text", "json"))
+    spec(one)
+
+    one = add("estimate", _estimate, "estimate memory, host RAM, checkpoint storage, tokens and time", formats=("text", "json"))
+    spec(one)
+    environment(one)
+    one.add_argument("--plot", metavar="FILE", help="draw the breakdown (.svg or .html)")
+
+    one = add("render", _render, "print the script or the manifests, after checking")
+    spec(one)
+    target(one)
+    one.add_argument("-o", "--output", metavar="PATH", help="write to a file instead of standard output")
+    one.add_argument("--explain", action="store_true", help="print each line with the field that made it")
+    one.add_argument("--node-rank", type=int, metavar="N", help="target hosts: the script of one host, to be started there by hand")
+
+    one = add("submit", _submit, "check, render and submit; prints the handle")
+    spec(one)
+    target(one)
+    one.add_argument("--dry-run", choices=("client", "server"), help="client: print what would be sent; server: let the scheduler judge it")
+    one.add_argument("--new", action="store_true", help="start a new run even when the same one is live")
+    one.add_argument("--watch", action="store_true", help="follow the job to its end; exit status 4 when it fails")
+
+    for name, command, text in (("status", _status, "what a submitted job is doing"), ("logs", _logs, "print a job's output"), ("cancel", _cancel, "stop a job")):
+        one = add(name, command, text, formats=("text", "json") if name == "status" else ())
+        one.add_argument("handle", nargs=None if name == "cancel" else "?", metavar="HANDLE", help="as submit printed it, or the job's name" + ("" if name == "cancel" else " [the newest]"))
+        if name == "logs":
+            one.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+            one.add_argument("--rank", type=int, metavar="N", help="one node's or rank's output only")
+    add("list", _list, "all submitted jobs", formats=("text", "json"))
+    add("schema", _schema, "print the JSON Schema of a spec")
+    one = add("models", _models, "list the models, or count one's parameters", formats=("text", "json"))
+    one.add_argument("model", nargs="?", metavar="ID|config.json", help="a model of the catalogue or a config.json")
+    add("gpus", _gpus, "list the GPUs", formats=("text", "json"))
+    add("versions", _versions, "print the installed libraries in a spec's form", formats=("text", "json"))
+    one = add("explain", _explain, "explain a finding's code, or a fabric profile", formats=("text", "json"))
+    one.add_argument("code", nargs="*", metavar="CODE", help="a code such as JG101, or: fabric NAME")
+    one.add_argument("--all", action="store_true", help="all rules")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
