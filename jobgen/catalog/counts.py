@@ -157,15 +157,21 @@ def lora_parameters(
 
     ``targets``: ``all-linear`` (every ``nn.Linear`` but the head, as peft does) or names of modules.
     ``fused``: transformers >= 5, whose experts are 3-D parameters. ``expert_adapters``: peft >= 0.19, which then
-    adapts them all the same where it knows the model type: two joined matrices at twice the rank, the router too.
+    adapts them all the same where it knows the model type: two joined matrices at twice the rank, the router too. It
+    does so by renaming the targets, and modules outside the experts that have the old names (shared experts, the MLPs
+    of dense layers) then get no adapter.
     """
     everything = targets == "all-linear"
     wanted = {targets} if isinstance(targets, str) else set(targets)
+    renamed: set[str] = set()
+    if fused and expert_adapters:
+        adapted = (matrix for matrix, _ in matrices(arch) if matrix.part == "expert" and matrix.adapter_rank)
+        renamed = {name for matrix in adapted for name in (*matrix.unfused, matrix.name)}
     count = 0
     for matrix, times in matrices(arch):
         names = _names(matrix, fused)
         if is_linear(matrix, fused):
-            if everything and matrix.part == "head":
+            if (everything and matrix.part == "head") or matrix.name in renamed:
                 continue
             width = matrix.outputs // len(names)
             hits = sum(everything or name in wanted for name in names)

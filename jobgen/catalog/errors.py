@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-class Unknown(LookupError):
+class Unknown(LookupError):  # noqa: N818
     """A name that the catalogue does not hold; ``nearest`` are names it could have meant."""
 
     kind = "name"
@@ -58,7 +58,7 @@ class UnknownRelease(Unknown):
     kind = "release"
 
 
-class BadConfig(ValueError):
+class BadConfig(ValueError):  # noqa: N818
     """A model configuration that cannot be read; ``field`` is the field to blame, "" for the whole file."""
 
     def __init__(self, message: str, field: str = "") -> None:
@@ -76,7 +76,7 @@ class MissingFields(BadConfig):
         super().__init__(f"the configuration of model type {model_type!r} lacks {', '.join(self.fields)}", first)
 
 
-class UnknownArchitecture(ValueError):
+class UnknownArchitecture(ValueError):  # noqa: N818
     """A model type that no family describes."""
 
     def __init__(self, model_type: str, message: str) -> None:

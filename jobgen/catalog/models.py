@@ -124,7 +124,9 @@ def load(name: str | None = None, config: str | Path | Mapping[str, object] | No
     if config is not None:
         fields = config if isinstance(config, Mapping) else read_config(config)
         given = fields.get("_name_or_path")
-        return arch(fields, name or (given if isinstance(given, str) and given else "") or str(fields.get("model_type")))
+        return arch(
+            fields, name or (given if isinstance(given, str) and given else "") or str(fields.get("model_type"))
+        )
     if name is None:
         raise BadConfig("a model needs a name or a configuration")
     return _shipped(name)

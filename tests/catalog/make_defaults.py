@@ -13,7 +13,18 @@ import json
 import sys
 from pathlib import Path
 
-SKIP = ("token_id", "token_index", "initializer", "_eps", "use_cache", "rope_theta", "rope_type", "classifier", "summary", "pretraining_tp")
+SKIP = (
+    "token_id",
+    "token_index",
+    "initializer",
+    "_eps",
+    "use_cache",
+    "rope_theta",
+    "rope_type",
+    "classifier",
+    "summary",
+    "pretraining_tp",
+)
 
 
 def literal(node: ast.expr) -> object:

@@ -52,7 +52,9 @@ def releases(path: Path) -> list[dict[str, object]]:
                 source = "wheel"
             libraries = groups.setdefault((row["framework"], row["version"]), {})
             libraries.setdefault(row["library"], []).append([specifier, marker.replace("'", '"'), source])
-    return [{"framework": name, "version": version, "requires": libraries} for (name, version), libraries in groups.items()]
+    return [
+        {"framework": name, "version": version, "requires": libraries} for (name, version), libraries in groups.items()
+    ]
 
 
 def main(tables: Path, output: Path) -> None:

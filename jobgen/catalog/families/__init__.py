@@ -57,9 +57,7 @@ def known() -> tuple[str, ...]:
     return tuple(sorted({*TABLE, *ALIASES, *FILES, *files}))
 
 
-HELPERS = frozenset(
-    {"__init__", "fields", "parts", "table", "transformer", "mla", "multimodal", "vision", "recurrent"}
-)
+HELPERS = frozenset({"__init__", "fields", "parts", "table", "transformer", "mla", "multimodal", "vision", "recurrent"})
 
 
 def build(config: Mapping[str, object], name: str) -> Arch:

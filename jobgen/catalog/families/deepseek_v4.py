@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from jobgen.catalog.arch import Arch, Layer, Matrix
+from jobgen.catalog.arch import Arch, Layer, Matrix, Split
 from jobgen.catalog.families import parts, transformer
 from jobgen.catalog.families.fields import Fields
 
 RATIOS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
 
 
-def _linear(name: str, inputs: int, outputs: int, split: str = "none", keep: bool = False) -> Matrix:
-    part = "column" if split == "column" else "row" if split == "row" else "none"
-    return Matrix(name, inputs, outputs, "attention", part, keep=keep)
+def _linear(name: str, inputs: int, outputs: int, split: Split = "none", keep: bool = False) -> Matrix:
+    return Matrix(name, inputs, outputs, "attention", split, keep=keep)
 
 
 def _types(fields: Fields, depth: int) -> list[str]:
@@ -52,7 +51,7 @@ def build(fields: Fields, name: str) -> Arch:
     layer = Layer(
         mixer="full", matrices=(), norm_parameters=norms, heads=heads, kv_heads=1, head_dim=head_dim,
         value_dim=head_dim, latent_dims=(rank, head_dim, fields.size("qk_rope_head_dim", default=64)),
-        experts=mix.count, top_k=mix.top_k, expert_ffn=mix.ffn, shared_ffn=mix.ffn,
+        experts=mix.experts, top_k=mix.top_k, expert_ffn=mix.ffn, shared_ffn=mix.ffn,
     )  # fmt: skip
     kinds = []
     for kind in _types(fields, depth):

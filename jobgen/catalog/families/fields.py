@@ -6,15 +6,21 @@ from collections.abc import Mapping
 
 from jobgen.catalog.errors import BadConfig, MissingFields
 
-LIMITS = {"num_hidden_layers": 10_000, "n_layer": 10_000, "num_layers": 10_000, "vocab_size": 100_000_000,
-          "max_position_embeddings": 10**9, "model_max_length": 10**9}
+LIMITS = {
+    "num_hidden_layers": 10_000,
+    "n_layer": 10_000,
+    "num_layers": 10_000,
+    "vocab_size": 100_000_000,
+    "max_position_embeddings": 10**9,
+    "model_max_length": 10**9,
+}
 """Upper bounds of what is believable; everything else ends at ``LIMIT``."""
 LIMIT = 10_000_000
 REQUIRED = frozenset(
-    "hidden_size n_embd num_hidden_layers n_layer num_attention_heads n_head intermediate_size vocab_size ffn_dim "
-    "num_experts num_local_experts n_routed_experts moe_num_experts moe_intermediate_size num_experts_per_tok "
-    "moe_topk moe_k".split()
-)
+    ("hidden_size", "n_embd", "num_hidden_layers", "n_layer", "num_attention_heads", "n_head", "intermediate_size",
+     "vocab_size", "ffn_dim", "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts",
+     "moe_intermediate_size", "num_experts_per_tok", "moe_topk", "moe_k")
+)  # fmt: skip
 """Fields whose absence from a file of their own is an error: transformers would take the default of another model."""
 
 

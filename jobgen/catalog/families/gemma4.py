@@ -79,6 +79,4 @@ def build(fields: Fields, name: str) -> Arch:
         )
         other = per_layer
     arch = parts.assemble(name, fields, kinds, hidden=hidden, vocab=vocab, embeddings=tables, other=other)
-    return arch._replace(
-        module_class="Gemma4TextDecoderLayer", moe_class="Gemma4TextExperts" if arch.moe else ""
-    )
+    return arch._replace(module_class="Gemma4TextDecoderLayer", moe_class="Gemma4TextExperts" if arch.moe else "")

@@ -11,7 +11,10 @@ def build(fields: Fields, name: str) -> Arch:
     """The architecture."""
     hidden, depth = fields.size("hidden_size"), fields.size("num_hidden_layers")
     heads, ffn = fields.size("num_attention_heads"), fields.size("intermediate_size")
-    count, top_k = fields.size("num_local_experts", "num_experts"), fields.size("num_experts_per_tok", "experts_per_token")
+    count, top_k = (
+        fields.size("num_local_experts", "num_experts"),
+        fields.size("num_experts_per_tok", "experts_per_token"),
+    )
     kv_heads, head_dim = transformer.kv_count(fields, heads), transformer.head_width(fields, hidden, heads)
     bias, window = fields.flag("attention_bias"), parts.window(fields)
     layer = Layer(

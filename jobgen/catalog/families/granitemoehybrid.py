@@ -31,19 +31,28 @@ def build(fields: Fields, name: str) -> Arch:
         hidden, shared, names=("input_linear", "output_linear"), part="shared_expert" if count else "mlp",
         fused_gate=True,
     )  # fmt: skip
-    extra = {"ffn": shared}
+    feed = Layer("none", matrices, 0, ffn=shared)
     if count:
         ffn, top_k = fields.size("intermediate_size"), fields.size("num_experts_per_tok")
         matrices += (
             parts.router(hidden, count, name="router", adapters=False),
             *parts.experts(hidden, ffn, count, linear_before=None, adapters=False),
         )
-        extra = {"experts": count, "top_k": top_k, "expert_ffn": ffn, "shared_ffn": shared}
+        feed = Layer("none", matrices, 0, experts=count, top_k=top_k, expert_ffn=ffn, shared_ffn=shared)
     kinds = []
     for kind in types:
         layer = mamba if kind in ("mamba", "linear_attention") else attention
-        layer = layer._replace(matrices=layer.matrices + matrices, activation=activation)
-        kinds.append(layer._replace(**extra))
+        kinds.append(
+            layer._replace(
+                matrices=layer.matrices + feed.matrices,
+                activation=activation,
+                ffn=feed.ffn,
+                experts=feed.experts,
+                top_k=feed.top_k,
+                expert_ffn=feed.expert_ffn,
+                shared_ffn=feed.shared_ffn,
+            )  # fmt: skip
+        )
     arch = parts.assemble(name, fields, kinds, hidden=hidden, vocab=fields.size("vocab_size"))
     return arch._replace(
         module_class="GraniteMoeHybridDecoderLayer", moe_class="GraniteMoeHybridMoE" if arch.moe else ""

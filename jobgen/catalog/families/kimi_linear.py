@@ -20,7 +20,9 @@ def _delta(fields: Fields, hidden: int) -> Layer:
     heads = reader.size("num_heads", default=fields.size("linear_num_heads", default=32))
     kernel = reader.size("short_conv_kernel_size", default=fields.size("linear_conv_kernel_dim", default=4))
     width = heads * head_dim
-    matrices = tuple(parts.linear(name, hidden, width, "attention", "column") for name in ("q_proj", "k_proj", "v_proj"))
+    matrices = tuple(
+        parts.linear(name, hidden, width, "attention", "column") for name in ("q_proj", "k_proj", "v_proj")
+    )
     matrices += (
         parts.linear("f_a_proj", hidden, head_dim, "attention", "none"),
         parts.linear("f_b_proj", head_dim, width, "attention", "column"),
@@ -68,7 +70,7 @@ def build(fields: Fields, name: str) -> Arch:
         layer = full if is_full else delta
         if sparse:
             layer = layer._replace(
-                matrices=layer.matrices + mix.matrices, experts=mix.count, top_k=mix.top_k, expert_ffn=mix.ffn,
+                matrices=layer.matrices + mix.matrices, experts=mix.experts, top_k=mix.top_k, expert_ffn=mix.ffn,
                 shared_ffn=mix.shared_ffn,
             )  # fmt: skip
         else:

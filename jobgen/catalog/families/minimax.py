@@ -25,7 +25,7 @@ def build(fields: Fields, name: str) -> Arch:
         kv_heads=kv_heads,
         head_dim=head_dim,
         value_dim=head_dim,
-        experts=mix.count,
+        experts=mix.experts,
         top_k=mix.top_k,
         expert_ffn=mix.ffn,
     )

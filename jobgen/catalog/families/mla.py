@@ -107,7 +107,7 @@ def build(fields: Fields, name: str) -> Arch:
     mix = transformer.sparse(fields, moe, hidden)
     dense = base._replace(matrices=base.matrices + parts.mlp(hidden, ffn, fields.flag("mlp_bias")), ffn=ffn)
     sparse = base._replace(
-        matrices=base.matrices + mix.matrices, experts=mix.count, top_k=mix.top_k, expert_ffn=mix.ffn,
+        matrices=base.matrices + mix.matrices, experts=mix.experts, top_k=mix.top_k, expert_ffn=mix.ffn,
         shared_ffn=mix.shared_ffn,
     )  # fmt: skip
     if fields.model_type == "glm4_moe_lite" and not fields.has("first_k_dense_replace"):
@@ -120,12 +120,8 @@ def build(fields: Fields, name: str) -> Arch:
     for index in range(depth):
         kind = sparse if is_sparse[index] else dense
         if selects[index]:
-            kind = kind._replace(
-                matrices=kind.matrices + extra, norm_parameters=kind.norm_parameters + extra_norm
-            )
+            kind = kind._replace(matrices=kind.matrices + extra, norm_parameters=kind.norm_parameters + extra_norm)
         kinds.append(kind)
-    arch = parts.assemble(
-        name, fields, kinds, hidden=hidden, vocab=vocab, router_buffers=mix.buffers * sum(is_sparse)
-    )
+    arch = parts.assemble(name, fields, kinds, hidden=hidden, vocab=vocab, router_buffers=mix.buffers * sum(is_sparse))
     layer_class, moe_class = MOES[fields.model_type]
     return arch._replace(module_class=layer_class, moe_class=moe_class if arch.moe else "")

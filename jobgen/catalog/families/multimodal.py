@@ -47,7 +47,9 @@ def build(fields: Fields, name: str) -> Arch:
     section = fields.section("vision_config")
     given = section.get("model_type", tower_type)
     if given not in (tower_type, outer_type, "siglip"):
-        raise UnknownArchitecture(outer_type, f"the vision tower {given!r} of model type {outer_type!r} is not described")
+        raise UnknownArchitecture(
+            outer_type, f"the vision tower {given!r} of model type {outer_type!r} is not described"
+        )
     reader = Fields(section, tower_type, families.defaults(tower_type), "vision_config")
     reader.outer = fields
     tower = shapes(reader, arch.hidden)

@@ -15,7 +15,9 @@ def _types(fields: Fields) -> list[str]:
     if pattern:
         wrong = sorted(set(pattern) - set(LETTERS))
         if wrong:
-            raise fields.bad("hybrid_override_pattern", f"has letters other than {' '.join(LETTERS)}: {' '.join(wrong)}")
+            raise fields.bad(
+                "hybrid_override_pattern", f"has letters other than {' '.join(LETTERS)}: {' '.join(wrong)}"
+            )
         return [LETTERS[letter] for letter in pattern]
     for name in ("layers_block_type", "layer_types"):
         if fields.has(name):
@@ -54,9 +56,7 @@ def build(fields: Fields, name: str) -> Arch:
         )  # fmt: skip
     if "mlp" in types:
         ffn = fields.size("intermediate_size")
-        kinds["mlp"] = base._replace(
-            matrices=parts.mlp(hidden, ffn, mlp_bias, ("up_proj", "down_proj")), ffn=ffn
-        )
+        kinds["mlp"] = base._replace(matrices=parts.mlp(hidden, ffn, mlp_bias, ("up_proj", "down_proj")), ffn=ffn)
     if "moe" in types:
         kinds["moe"] = _sparse(fields, base, hidden, mlp_bias)
     arch = parts.assemble(

@@ -62,12 +62,16 @@ def experts(
     gated: bool = True,
     bias: bool = False,
     adapters: bool = True,
+    modules: bool = False,
 ) -> tuple[Matrix, ...]:
     """Routed experts, one 3-D parameter for each of the two steps.
 
     ``linear_before``: names of an expert's ``nn.Linear`` modules before transformers 5, None if there were none.
     ``adapters``: peft >= 0.19 has a weight conversion for the model type, so that ``all-linear`` reaches the experts.
+    ``modules``: each expert is a module of its own in every release (code that comes with the weights).
     """
+    if modules and linear_before is not None:
+        return tuple(matrix._replace(copies=count) for matrix in mlp(hidden, ffn, bias, linear_before, "expert"))
     seen = linear_before is not None
     names = tuple(linear_before or ())
     first = "gate_up_proj" if gated else "up_proj"

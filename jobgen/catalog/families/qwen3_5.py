@@ -51,7 +51,7 @@ def build(fields: Fields, name: str) -> Arch:
         layer = delta if kind in ("linear_attention", "mamba") else attention
         if sparse and mix:
             layer = layer._replace(
-                matrices=layer.matrices + mix.matrices, experts=mix.count, top_k=mix.top_k, expert_ffn=mix.ffn,
+                matrices=layer.matrices + mix.matrices, experts=mix.experts, top_k=mix.top_k, expert_ffn=mix.ffn,
                 shared_ffn=mix.shared_ffn,
             )  # fmt: skip
         else:

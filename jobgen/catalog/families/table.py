@@ -118,14 +118,17 @@ TABLE: dict[str, Traits] = {
     "baichuan": Traits("", "", attention=("W_pack", "o_proj"), layer_class="BaichuanLayer"),
     "deepseek": Traits(
         layer_class="DeepseekDecoderLayer", moe_class="DeepseekMoE",
-        moe=Moe(("n_routed_experts",), layers="first", shared=("n_shared_experts",), router_linear=False),
+        moe=Moe(
+            ("n_routed_experts",), layers="first", shared=("n_shared_experts",), router_linear=False, adapters=False,
+            modules=True,
+        ),
     ),
     "bailing_moe_v2": Traits(
         "use_qkv_bias", "use_bias", attention=("query_key_value", "dense"), qk_norm="head",
         qk_norm_flag="use_qk_norm", layer_class="BailingMoeV2DecoderLayer", moe_class="BailingMoeV2SparseMoeBlock",
         moe=Moe(
             ("num_experts",), layers="first", shared=("num_shared_experts", "n_shared_experts"), router_linear=False, router_float32=True,
-            correction="buffer",
+            correction="buffer", adapters=False, modules=True,
         ),
     ),
 }  # fmt: skip

@@ -16,7 +16,7 @@ GATED = ("gate_proj", "up_proj", "down_proj")
 class Moe(NamedTuple):
     """How a family mixes experts; names are those of the configuration's fields."""
 
-    count: Sequence[str] = ("num_experts", "num_local_experts")
+    experts: Sequence[str] = ("num_experts", "num_local_experts")
     top_k: Sequence[str] = ("num_experts_per_tok",)
     ffn: Sequence[str] = ("moe_intermediate_size",)
     layers: str = "step"
@@ -40,6 +40,8 @@ class Moe(NamedTuple):
     """The correction bias of the scores: ``buffer`` or ``parameter``."""
     linear_before: Sequence[str] | None = GATED
     adapters: bool = True
+    modules: bool = False
+    """Each expert is a module of its own in every release."""
 
 
 class Traits(NamedTuple):
@@ -120,7 +122,7 @@ class Sparse(NamedTuple):
     """The experts' side of a layer."""
 
     matrices: tuple[Matrix, ...]
-    count: int
+    experts: int
     top_k: int
     ffn: int
     shared_ffn: int
@@ -130,7 +132,7 @@ class Sparse(NamedTuple):
 
 def sparse(fields: Fields, moe: Moe, hidden: int) -> Sparse:
     """Router, routed and shared experts as a configuration describes them."""
-    count = fields.size(*moe.count)
+    count = fields.size(*moe.experts)
     top_k = fields.size(*moe.top_k)
     ffn = fields.size(*moe.ffn)
     if not fields.missing and top_k > count:
@@ -144,7 +146,10 @@ def sparse(fields: Fields, moe: Moe, hidden: int) -> Sparse:
                         float32=moe.router_float32, adapters=moe.adapters)  # fmt: skip
     if moe.router_always_linear:
         gate = gate._replace(fused_since=None, subclass=moe.router_subclass, adapter_rank=0)
-    matrices = (gate, *parts.experts(hidden, ffn, count, linear_before=moe.linear_before, adapters=moe.adapters))
+    routed = parts.experts(
+        hidden, ffn, count, linear_before=moe.linear_before, adapters=moe.adapters, modules=moe.modules
+    )
+    matrices = (gate, *routed)
     if shared:
         matrices += parts.mlp(hidden, shared, part="shared_expert")
         if moe.shared_gate:
@@ -189,7 +194,7 @@ def build(fields: Fields, name: str, traits: Traits, outer: tuple[Matrix, ...] =
     qkv, out = _bias(fields, traits.qkv_bias), _bias(fields, traits.out_bias)
     if len(traits.attention) == 2:
         width = (heads + 2 * kv_heads) * head_dim
-        projections = (
+        projections: tuple[Matrix, ...] = (
             parts.linear(traits.attention[0], hidden, width, "attention", "column", qkv),
             parts.linear(traits.attention[1], heads * head_dim, hidden, "attention", "row", out),
         )
@@ -230,7 +235,7 @@ def build(fields: Fields, name: str, traits: Traits, outer: tuple[Matrix, ...] =
         mix = sparse(fields, traits.moe, hidden)
         moe_layer = common._replace(
             matrices=projections + mix.matrices,
-            experts=mix.count,
+            experts=mix.experts,
             top_k=mix.top_k,
             expert_ffn=mix.ffn,
             shared_ffn=mix.shared_ffn,

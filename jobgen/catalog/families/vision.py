@@ -103,7 +103,11 @@ def llama4(fields: Fields, text: int) -> Tower:
 def gemma4(fields: Fields, text: int) -> Tower:
     """The tower of Gemma 4: clippable linears (an ``nn.Linear`` named ``linear``), a position table for each axis."""
     hidden, ffn, depth = fields.size("hidden_size"), fields.size("intermediate_size"), fields.size("num_hidden_layers")
-    heads, head_dim, kv = fields.size("num_attention_heads"), fields.size("head_dim"), fields.size("num_key_value_heads")
+    heads, head_dim, kv = (
+        fields.size("num_attention_heads"),
+        fields.size("head_dim"),
+        fields.size("num_key_value_heads"),
+    )
     patch, positions = fields.size("patch_size"), fields.size("position_embedding_size")
     q, k = heads * head_dim, kv * head_dim
     shapes = ((hidden, q), (hidden, k), (hidden, k), (q, hidden), (hidden, ffn), (hidden, ffn), (ffn, hidden))
