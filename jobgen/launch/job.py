@@ -9,6 +9,14 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 
+class Unrenderable(Exception):
+    """A job that cannot be written down for a target: the field, why, and what to write instead."""
+
+    def __init__(self, path: str, why: str, fix: str) -> None:
+        self.path, self.why, self.fix = path, why, fix
+        super().__init__(f"{path}: {why}; {fix}")
+
+
 class RunTime(StrEnum):
     """A value that only the running job knows. Targets say how they get it (a variable, a field reference)."""
 
@@ -24,6 +32,10 @@ class RunTime(StrEnum):
     """The folder in which the job's shipped files lie."""
     RESUME_FROM = "RESUME_FROM"
     """The newest complete checkpoint found at the start of this attempt; empty when there is none."""
+    RANK = "RANK"
+    """Only where the scheduler starts every rank (``Command.per == "rank"``)."""
+    LOCAL_RANK = "LOCAL_RANK"
+    """The rank on its node; as RANK."""
 
 
 class Word(NamedTuple):
@@ -84,6 +96,8 @@ class Command(NamedTuple):
     words: tuple[Word, ...]
     per: Literal["node", "rank"] = "node"
     """node: the launcher starts the ranks of its node; rank: the scheduler starts one process per rank."""
+    resume_at: int | None = None
+    """Where ``Resume.arguments`` go among the words; None: at the end."""
 
 
 class Resume(NamedTuple):
@@ -100,6 +114,10 @@ class Resume(NamedTuple):
     """Digest of model and batch: a directory of another run is refused."""
     by_framework: bool
     """The framework finds the newest checkpoint itself."""
+    tracker: str | None = None
+    """File in the directory that names the newest complete one (``latest``)."""
+    arguments: tuple[Word, ...] = ()
+    """Words added to the command when an attempt has a checkpoint to start from."""
 
 
 class Python(NamedTuple):
