@@ -49,12 +49,13 @@ def complaints(error: ValidationError, layer: Layer, file: str) -> list[Problem]
     by_path: dict[Path, list[dict[str, Any]]] = {}
     for each in error.errors(include_url=False, include_context=False):
         by_path.setdefault(written(each, layer.tree), []).append(dict(each))
-    return [_complaint(path, group, layer, file) for path, group in by_path.items() if not _is_inner(path, by_path)]
+    return [_complaint(path, group, layer, file) for path, group in by_path.items() if not _said_below(path, group, by_path)]
 
 
-def _is_inner(path: Path, others: Iterable[Path]) -> bool:
-    """A branch of a union complained about something below; that place says it better."""
-    return False and path in others
+def _said_below(path: Path, group: list[dict[str, Any]], others: Iterable[Path]) -> bool:
+    """Another branch of the union got further and complains about something below."""
+    types = all(each["type"].endswith("_type") for each in group)
+    return types and any(len(other) > len(path) and other[: len(path)] == path for other in others)
 
 
 def written(error: Any, tree: Any) -> Path:
@@ -62,9 +63,7 @@ def written(error: Any, tree: Any) -> Path:
     path: list[str | int] = []
     location = error["loc"]
     for i, part in enumerate(location):
-        if isinstance(tree, dict) and part in tree:
-            tree = tree[part]
-        elif isinstance(tree, list) and isinstance(part, int) and part < len(tree):
+        if (isinstance(tree, dict) and part in tree) or (isinstance(tree, list) and isinstance(part, int) and part < len(tree)):
             tree = tree[part]
         elif i == len(location) - 1 and error["type"] == "missing":
             tree = None
@@ -159,7 +158,7 @@ def wrong_value(path: Path, group: list[dict[str, Any]], layer: Layer) -> tuple[
         if each["type"] == "value_error":
             said, _, form = each["msg"].removeprefix("Value error, ").partition(": write ")
             return said, f"write {form}" if form else f"write {expected}"
-    if each := next((e for e in group if e["type"] in _BOUNDS), None):
+    if any(each["type"] in _BOUNDS for each in group):
         return f"{shown(value, raw).removeprefix('the number ')} is out of range", f"write {expected}"
     if "string_pattern_mismatch" in {e["type"] for e in group}:
         return f"`{value}` does not have the right form", _pattern_fix(path)

@@ -62,14 +62,8 @@ def _short_places(tree: Mapping[str, Any]) -> list[tuple[Path, str]]:
 def lengthen(tree: dict[str, Any], marks: dict[Path, Mark]) -> None:
     """Write short forms out, so that maps merge and every reader sees one shape."""
     for path, key in _short_places(tree):
-        parent: Any = tree
-        for part in path[:-1]:
-            parent = parent.get(part) if isinstance(parent, dict) else parent if not isinstance(part, int) else None
-        if path[0] == "ignore":
-            parent = tree["ignore"]
-            value = parent[path[-1]]
-        else:
-            value = parent.get(path[-1]) if isinstance(parent, dict) else None
+        parent: Any = tree.get(str(path[0]))
+        value = parent.get(path[1]) if isinstance(parent, dict) else parent[path[1]] if path[0] == "ignore" else None
         if isinstance(value, str):
             parent[path[-1]] = {key: value}
             if path in marks:
@@ -180,9 +174,9 @@ _NOT_IN_PROFILE = ("name", "model", "training", "cluster")
 def profile_folders(file: str) -> list[FilePath]:
     """Where cluster profiles are looked for, in this order."""
     beside = [] if file.startswith("<") else [FilePath(file).parent / "clusters"]
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    folders = [*beside, FilePath("clusters"), FilePath(config) / "jobgen" / "clusters"]
-    return list({os.path.abspath(folder): folder for folder in folders}.values())
+    config = FilePath(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    folders = [*beside, FilePath("clusters"), config / "jobgen" / "clusters"]
+    return list({folder.absolute(): folder for folder in folders}.values())
 
 
 def read_profile(name: str, mark: Origin, file: str) -> tuple[Layer, str, str]:

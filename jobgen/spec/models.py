@@ -38,9 +38,9 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True)
 
 
-def _named(key: str) -> BeforeValidator:
-    """A bare scalar is the long form's ``key``."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+def _named(key: str, forms: Any) -> BeforeValidator:
+    """A bare word is the long form's ``key``; ``forms``: what the JSON Schema allows."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=forms)
 
 
 class ModelSection(Model):
@@ -146,13 +146,13 @@ class Training(Model):
     versions: dict[str, str] = Field(default_factory=dict, description="library versions by PyPI name; also torch and cuda")
     precision: Precision = Field("bf16", description="bf16 and fp16 are mixed precision; bf16_pure has no fp32 copy")
     dtypes: Dtypes = Field(default_factory=lambda: _DTYPES, description="overrides of single data types")
-    optimizer: Annotated[Optimizer, _named("name")] = Field(default_factory=lambda: _OPTIMIZER, description="name, or {name, in_backward}")
+    optimizer: Annotated[Optimizer, _named("name", OptimizerName | Optimizer)] = Field(default_factory=lambda: _OPTIMIZER, description="name, or {name, in_backward}")
     sequence_length: PositiveInt = Field(description="tokens: the length of packed data, the cap otherwise; before the context split")
     packing: Literal["none", "packed", "padding_free"] = Field("none", description="how samples fill a sequence")
     micro_batch_size: PositiveInt = Field(1, description="samples per data-parallel rank and micro-step")
     gradient_accumulation_steps: PositiveInt | None = Field(None, description="micro-steps per optimizer step; a pipeline's microbatches [1]")
     global_batch_size: PositiveInt | None = Field(None, description="samples per optimizer step over all ranks")
-    activation_checkpointing: Annotated[ActivationCheckpointing, _named("mode")] = Field(default_factory=lambda: _CHECKPOINTING, description="none, selective, full, or {mode, every, policy}")
+    activation_checkpointing: Annotated[ActivationCheckpointing, _named("mode", Literal["none", "selective", "full"] | ActivationCheckpointing)] = Field(default_factory=lambda: _CHECKPOINTING, description="none, selective, full, or {mode, every, policy}")
     attention: Attention | None = Field(None, description="attention kernel [the framework's]")
     loss: Literal["standard", "liger", "chunked", "vocab_parallel"] = Field("standard", description="how logits and cross entropy are computed")
     compile: bool = Field(False, description="torch.compile")
@@ -206,7 +206,7 @@ class Resources(Model):
 
     nodes: PositiveInt = Field(1, description="nodes")
     gpus_per_node: PositiveInt = Field(description="GPUs on each node")
-    gpu: Annotated[Gpu, _named("name")] = Field(description="catalogue name, or {name, memory}")
+    gpu: Annotated[Gpu, _named("name", str | Gpu)] = Field(description="catalogue name, or {name, memory}")
     node_type: str | None = Field(None, description="cloud or DGX node of the catalogue: fills what is unset, bounds what is set")
     exclusive: Literal["auto"] | bool = Field("auto", description="the whole node [auto: when all its GPUs are asked for]")
     memory_per_node: Size | None = Field(None, description="host memory the job asks for on each node")
@@ -367,16 +367,26 @@ class Plan(Model):
     max_nodes: PositiveInt | None = Field(None, description="largest number of nodes")
 
 
+RuleCode = Annotated[str, Field(pattern=r"^JG[0-9]{3}$")]
+
+
 class Ignore(Model):
     """A finding that is accepted; ``JG305`` is short for ``{code: JG305}``."""
 
-    code: Annotated[str, Field(pattern=r"^JG[0-9]{3}$")] = Field(description="code of the rule")
+    code: RuleCode = Field(description="code of the rule")
     reason: str | None = Field(None, description="why; shown in reports")
 
 
-_DTYPES, _OPTIMIZER, _CHECKPOINTING, _LORA = Dtypes.model_construct(), Optimizer.model_construct(), ActivationCheckpointing.model_construct(), Lora.model_construct()
-_PARALLELISM, _OFFLOAD, _CHECKPOINT, _LAUNCH = Parallelism.model_construct(), Offload.model_construct(), Checkpoint.model_construct(), Launch.model_construct()
-_SLURM, _KUBERNETES = Slurm.model_construct(), Kubernetes.model_construct()
+_DTYPES: Dtypes = Dtypes.model_construct()
+_OPTIMIZER: Optimizer = Optimizer.model_construct()
+_CHECKPOINTING: ActivationCheckpointing = ActivationCheckpointing.model_construct()
+_LORA: Lora = Lora.model_construct()
+_PARALLELISM: Parallelism = Parallelism.model_construct()
+_OFFLOAD: Offload = Offload.model_construct()
+_CHECKPOINT: Checkpoint = Checkpoint.model_construct()
+_LAUNCH: Launch = Launch.model_construct()
+_SLURM: Slurm = Slurm.model_construct()
+_KUBERNETES: Kubernetes = Kubernetes.model_construct()
 
 
 class Spec(Model):
@@ -398,4 +408,4 @@ class Spec(Model):
     sweep: Sweep | None = Field(None, description="several jobs from one spec")
     after: list[After] = Field(default_factory=list, description="dependencies")
     plan: Plan | None = Field(None, description="bounds of jobgen plan")
-    ignore: list[Annotated[Ignore, _named("code")]] = Field(default_factory=list, description="accepted findings")
+    ignore: list[Annotated[Ignore, _named("code", RuleCode | Ignore)]] = Field(default_factory=list, description="accepted findings")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import sys
+from pathlib import Path as FilePath
 from typing import IO, Any
 
 from jobgen.spec.problem import Problem, SpecError
@@ -19,9 +20,9 @@ def _stop(file: str, message: str, fix: str, line: int = 1, column: int = 1) -> 
 def read_file(path: str | os.PathLike[str], shown: str) -> str:
     """A file's text."""
     try:
-        if os.path.isdir(path):
+        if FilePath(path).is_dir():
             raise _stop(shown, "this is a folder", "name the YAML file itself")
-        with open(path, "rb") as stream:
+        with FilePath(path).open("rb") as stream:
             return decode(stream.read(MAX_BYTES + 1), shown)
     except FileNotFoundError:
         raise _stop(shown, "there is no such file", "check the path; `-` reads standard input") from None

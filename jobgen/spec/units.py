@@ -41,7 +41,7 @@ def parse_size(value: Any) -> int:
         raise ValueError(f"{value!r} is not a size{unit}: write {SIZE_FORMS}")
     number, letter, binary = found.groups()
     power = _POWER[letter] if letter else 0
-    size = float(number) * (1024 if binary else 1000) ** power
+    size: float = float(number) * (1024 if binary else 1000) ** power
     if not 0 < size < 2**63:
         raise ValueError(f"{value!r} is not a size that a machine can have: write {SIZE_FORMS}")
     return round(size)

@@ -1,0 +1,29 @@
+"""The JSON Schema of a spec (draft 2020-12), for editors; made from the models, so that it cannot drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobgen.spec.models import Spec
+
+ID = "urn:jobgen:schema:spec:1"
+
+
+def schema() -> dict[str, Any]:
+    """The schema with short forms, descriptions and defaults."""
+    made = Spec.model_json_schema(by_alias=True, mode="validation")
+    _untitle(made)
+    described = {"title": "jobgen spec", "description": "One distributed training job, as jobgen reads it."}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": ID, **made, **described}
+
+
+def _untitle(node: Any) -> None:
+    """Drop the titles that repeat a field's name (but not a field that is called title)."""
+    if isinstance(node, list):
+        for each in node:
+            _untitle(each)
+    elif isinstance(node, dict):
+        if isinstance(node.get("title"), str) and ("type" in node or "anyOf" in node or "$ref" in node or "enum" in node):
+            del node["title"]
+        for each in node.values():
+            _untitle(each)
