@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jobgen.catalog.errors import UnknownGpu, nearest
 from jobgen.catalog.table import Row, key, number, rows, text, whole, yes
 
-__all__ = ["Gpu", "UnknownGpu", "every", "find", "names"]
+__all__ = ["Gpu", "Peaks", "UnknownGpu", "every", "find", "is_size_of", "names"]
 
 MIB, GIB = 2**20, 2**30
 AMBIGUOUS = {
@@ -147,7 +147,13 @@ def find(name: str, memory_bytes: int | None = None) -> Gpu:
     or a name for several sizes without the memory that decides (``candidates``).
     """
     wanted = key(name)
-    form = wanted.removeprefix("nvidia") if wanted not in _index() else wanted
+    forms = (
+        wanted,
+        wanted.removeprefix("nvidia"),
+        wanted.removeprefix("nvidia").removeprefix("geforce"),
+        f"rtx{wanted}",
+    )
+    form = next((form for form in forms if form in _index()), forms[1])
     by_name = {gpu.name: gpu for gpu in every()}
     if memory_bytes is not None and form:
         sizes = [gpu for gpu in _family(form) if _close(gpu, memory_bytes)]
@@ -159,6 +165,11 @@ def find(name: str, memory_bytes: int | None = None) -> Gpu:
         return by_name[_index()[form]]
     spellings = (*(gpu.name for gpu in every()), *AMBIGUOUS, *(alias for gpu in every() for alias in gpu.aliases))
     raise UnknownGpu(name, nearest(name, spellings))
+
+
+def is_size_of(gpu: Gpu, memory_bytes: int) -> bool:
+    """A user's figure for the memory (80GB, 80GiB, 79GiB) can be meant for this GPU."""
+    return _close(gpu, memory_bytes)
 
 
 def _distance(gpu: Gpu, memory: int) -> float:

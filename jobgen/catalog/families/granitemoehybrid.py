@@ -51,7 +51,7 @@ def build(fields: Fields, name: str) -> Arch:
                 top_k=feed.top_k,
                 expert_ffn=feed.expert_ffn,
                 shared_ffn=feed.shared_ffn,
-            )  # fmt: skip
+            )
         )
     arch = parts.assemble(name, fields, kinds, hidden=hidden, vocab=fields.size("vocab_size"))
     return arch._replace(
