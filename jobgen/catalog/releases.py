@@ -67,7 +67,8 @@ def just_above(version: Version) -> Version:
 
 def intervals(specifier: str) -> tuple[Range, tuple[Range, ...]]:
     """The range of a specifier and the ranges that it excludes; what cannot be read excludes nothing."""
-    low, high, excluded = (), TOP, []
+    low: Version = ()
+    high, excluded = TOP, []
     for clause in specifier.split(","):
         found = CLAUSE.fullmatch(clause)
         if found is None:
@@ -143,7 +144,8 @@ def pins(framework: str, version: str | Version, extras: Collection[str] = ()) -
         perhaps = [span for span, answer in answers if answer is None]
         if not sure and not perhaps:
             continue
-        low, high = (), TOP
+        low: Version = ()
+        high = TOP
         if perhaps:
             low, high = min(span.low for span in perhaps), max(span.high for span in perhaps)
         for span in sure:
