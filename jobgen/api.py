@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -98,13 +97,17 @@ def target_of(document: Document, target: str | None) -> str:
 def render(document: Document, *, target: str | None = None, node_rank: int | None = None) -> Artifact:
     """The artifact of a checked spec; Refused on an error-severity finding that ``ignore`` does not name."""
     from jobgen.effective.resolve import assume
+    from jobgen.launch.build import build
     from jobgen.targets import render as write
 
     chosen = target_of(document, target)
     report = check(document, target=chosen)
     if report.refused:
         raise Refused(report)
-    return write(assume(document).effective, chosen, directory=os.path.dirname(os.path.abspath(document.file)), node_rank=node_rank)
+    job = build(assume(document).effective, chosen)
+    if node_rank is not None:
+        job = job._replace(only_node=node_rank)
+    return write(chosen, job, document.spec)
 
 
 def read(source: str, sets: Sequence[str], stdin: IO[bytes] | None = None) -> Document:

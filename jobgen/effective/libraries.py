@@ -71,13 +71,22 @@ def pinned(library: str, known: Mapping[str, Interval]) -> Iterator[tuple[str, I
         if name in done or name not in seen or not seen[name].known:
             continue
         done.add(name)
-        for required, interval in releases.pins(name, seen[name].low).items():
+        read = closest(name, seen[name].low)
+        for required, interval in releases.pins(name, read).items() if read else ():
             required = canonical(required)
             if required not in seen:
-                low, high = interval
-                seen[required] = Interval(trimmed(low), high) if low or high else Interval()
+                seen[required] = Interval(interval.low, interval.high)
                 yield required, seen[required]
                 todo.append(required)
+
+
+def closest(library: str, version: Version) -> Version | None:
+    """The release whose requirements were read and stand for ``version``: itself, else the nearest of its minor."""
+    every = releases.versions(library) if library in releases.libraries() else ()
+    if version in every:
+        return version
+    series = [one for one in every if one[:2] == version[:2]]
+    return min(series, key=lambda one: (one > version, [abs(a - b) for a, b in zip(one, version, strict=False)])) if series else None
 
 
 @cache

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Sets everything up and runs the tests that need no cluster. Arguments go to pytest.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+cd "$here"
+.ci/venv .venv dev,plot
+exec .venv/bin/python -m pytest "$@"
