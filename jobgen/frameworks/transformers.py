@@ -1,0 +1,59 @@
+"""A program of the user's own around a transformers Trainer, configured by TrainingArguments."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from jobgen.frameworks import engines, formats, hf
+from jobgen.frameworks.config import Config
+from jobgen.frameworks.table import Framework, Text
+from jobgen.frameworks.view import View
+from jobgen.frameworks.write import Configured, asks_for_config, in_config_dir, words
+
+TABLE = Framework(
+    name="transformers",
+    library="transformers",
+    launcher="torchrun",
+    starts_torchrun=False,
+    command=(),
+    sharding=hf.SHARDING,
+    attention="sdpa",
+    options=hf.TRAINING_ARGUMENTS,
+    checkpoint=hf.CHECKPOINTS,
+    config_format="cli",
+    trainer="hf",
+    source="transformers 4.45.2-5.24.0 training_args.py, trainer.py (order of a save: trainer_state.json last)",
+)
+
+
+def configure(view: View, config: Config) -> Configured:
+    """Everything as flags, which every HfArgumentParser takes, or as one file where the user places ``{config}``."""
+    outside = [path for path in _OUTSIDE if view[path] not in (None, [], "none")]
+    if outside:
+        view.note(f"TrainingArguments hold no {', '.join(outside)}: the program must follow the spec")
+    return trainer(view, config, file=PurePath(config.file).name if asks_for_config(view.spec) else "")
+
+
+_OUTSIDE = (
+    "training.attention", "training.packing", "training.freeze", "training.lora", "training.quantization",
+    "training.dtypes.weights",
+)  # fmt: skip
+
+
+def trainer(view: View, config: Config, file: str = "") -> Configured:
+    """A program that takes TrainingArguments (and its own keys beside them): one file of this name, or flags."""
+    given, resumed = hf.resume(view)
+    extra, variables = hf.engine_arguments(view)
+    values = formats.merged(config.values, view.spec.training.options)
+    base = values.pop("deepspeed", None) if view.engine == "deepspeed" else None
+    engine = engines.configure(view, hf=True, base=base if isinstance(base, dict) else None)
+    values = formats.merged(values, {**hf.arguments(view), **extra, **given})
+    args: list[Text] = []
+    if view.engine == "deepspeed" and view.launcher != "accelerate":
+        args += [("--deepspeed",), in_config_dir(engines.DEEPSPEED_FILE)]
+    env = tuple((name, (value,)) for name, value in variables.items())
+    if not file and not asks_for_config(view.spec):
+        return engine._replace(args=(*words(*formats.flags(values)), *args), env=env, resume_args=resumed)
+    name = file or "training.yaml"
+    files = (*engine.files, (name, formats.dump(name, values)))
+    return engine._replace(files=files, args=tuple(args), env=env, resume_args=resumed, config_file=name)

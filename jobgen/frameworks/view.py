@@ -1,0 +1,213 @@
+"""One spec as a framework's writer sees it: values by path, and which names its version has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from jobgen.frameworks.table import Framework, Known, Nothing, Option, Version
+from jobgen.spec.layout import Layout, layout
+from jobgen.spec.models import Quantization, Spec
+
+_ANY: Known = ((), (1 << 30,))
+_PYTHON_NAMES = {"async": "async_", "from": "from_"}
+_SHARDED_BY_DEEPSPEED = ("zero1", "zero2", "zero3")
+
+
+class View:
+    """``view["training.micro_batch_size"]``: the resolved value, else the spec's; None where it does not apply.
+
+    Sections that have no meaning for this job read as None: ``training.lora`` of a full fine-tuning,
+    ``training.quantization`` without quantised weights, ``training.rollout`` of objectives that do not generate,
+    ``training.data.epochs`` beside ``max_steps``.
+    """
+
+    def __init__(
+        self, spec: Spec, table: Framework, resolved: Mapping[str, Any], versions: Mapping[str, Known]
+    ) -> None:
+        self.spec, self.table, self._resolved, self._versions = spec, table, resolved, versions
+        self.notes: list[str] = []
+
+    def __getitem__(self, path: str) -> Any:
+        if path in self._resolved:
+            return self._resolved[path]
+        derived = _DERIVED.get(path)
+        return derived(self) if derived is not None else self._walk(path)
+
+    def _walk(self, path: str) -> Any:
+        node: Any = self.spec
+        parts = path.split(".")
+        for depth, part in enumerate(parts):
+            if depth == 1 and not self._applies(parts[0], part):
+                return None
+            node = getattr(node, _PYTHON_NAMES.get(part, part), None)
+            if depth == 1 and part == "quantization" and node is None:
+                node = _NF4
+            if node is None:
+                return None
+        return node
+
+    def _applies(self, section: str, part: str) -> bool:
+        training = self.spec.training
+        if section != "training":
+            return True
+        if part == "lora":
+            return training.method != "full"
+        if part == "quantization":
+            return training.method == "qlora" or training.quantization is not None
+        if part == "rollout":
+            return training.objective in ("grpo", "ppo")
+        if part == "reference":
+            return training.objective in ("dpo", "kto", "orpo", "grpo", "ppo")
+        return True
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the ranks are laid out."""
+        return layout(self.spec)
+
+    @property
+    def launcher(self) -> str:
+        """What starts the ranks."""
+        return self.spec.launch.launcher or self.table.launcher
+
+    @property
+    def engine(self) -> str:
+        """Who shards: ``deepspeed``, ``fsdp`` or ``none``."""
+        sharding = self.spec.parallelism.sharding
+        if sharding in _SHARDED_BY_DEEPSPEED:
+            return "deepspeed"
+        return "fsdp" if sharding in ("fsdp1", "fsdp2") else "none"
+
+    # Versions -----------------------------------------------------------------------------------------------------
+
+    def interval(self, library: str = "") -> Known:
+        """What is known of a library ('': the framework's own)."""
+        return self._versions.get(library or self.table.library, _ANY)
+
+    def at_least(self, version: Version, library: str = "") -> bool:
+        """Whether names of this release can be written: known to be there, or possible (the newest is assumed)."""
+        low, high = self.interval(library)
+        if low < version < high:
+            self._unknown(library or self.table.library, version)
+        return high > version
+
+    def _unknown(self, library: str, version: Version) -> None:
+        name = ".".join(map(str, version))
+        self.note(f"training.versions does not say which {library} this is: written for {library} >= {name}")
+
+    def note(self, text: str) -> None:
+        """Something a person should know about what was written."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def options(self, *files: str) -> Iterator[Option]:
+        """The rows to write, one of each group: of those that hold in every release this could be the newest name,
+        else the newest of those that hold in some (with a note that says what would decide it)."""
+        groups: dict[str, list[Option]] = {}
+        for option in self.table.options:
+            if option.written and (not files or option.file in files) and self._meant(option):
+                groups.setdefault(option.group or option.key, []).append(option)
+        for rows in groups.values():
+            chosen = self._choose(rows)
+            if chosen is not None:
+                yield chosen
+
+    def _meant(self, option: Option) -> bool:
+        return not option.objectives or self.spec.training.objective in option.objectives
+
+    def _choose(self, rows: list[Option]) -> Option | None:
+        always, sometimes = [], []
+        for row in rows:
+            low, high = self.interval(row.library)
+            until = row.until or _ANY[1]
+            if low >= row.since and high <= until:
+                always.append(row)
+            elif high > row.since and low < until:
+                sometimes.append(row)
+        best = max(always or sometimes, key=lambda row: row.since, default=None)
+        if best is not None and not always and self.encoded(best) is not Nothing.ABSENT:
+            library = best.library or self.table.library
+            bounds = [f">= {_text(best.since)}"] if best.since else []
+            bounds += [f"< {_text(best.until)}"] if best.until else []
+            others = [f"`{row.key}`" for row in sometimes if row is not best and row.key != best.key]
+            instead = f" (other releases: {', '.join(others)})" if others else ""
+            self.note(f"`{best.key}` is the name in {library} {', '.join(bounds)}{instead}; "
+                      f"training.versions.{library} would decide it")  # fmt: skip
+        return best
+
+    def encoded(self, option: Option) -> Any:
+        """The framework's value of a row; ABSENT when it is not written."""
+        value = self[option.field]
+        return Nothing.ABSENT if value is None else option.codec.encode(value)
+
+    def values(self, *files: str) -> dict[str, Any]:
+        """Key to value of every row that is written into these kinds of file (all when none is named)."""
+        found = {}
+        for option in self.options(*files):
+            value = self.encoded(option)
+            if value is not Nothing.ABSENT:
+                found[option.key] = value
+        return found
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+_NF4 = Quantization.model_construct()
+
+
+def _layout(name: str) -> Callable[[View], int]:
+    def read(view: View) -> int:
+        value: int = getattr(view.layout, name)
+        return value
+
+    return read
+
+
+def _epochs(view: View) -> float | None:
+    training = view.spec.training
+    return None if training.max_steps is not None or training.data is None else training.data.epochs
+
+
+def _weights(view: View) -> str | None:
+    model = view.spec.model
+    return model.path or model.name
+
+
+def _save_strategy(view: View) -> str | None:
+    """``steps``, ``epochs`` (every single epoch) or None."""
+    checkpoint = view.spec.checkpoint
+    if checkpoint.every_steps is not None:
+        return "steps"
+    return "epochs" if checkpoint.every_epochs == 1 else None
+
+
+def _resume(view: View) -> str:
+    """``auto``, ``never`` or ``path``."""
+    resume = view.spec.checkpoint.resume
+    return resume if resume in ("auto", "never") else "path"
+
+
+def _evaluates(view: View) -> bool | None:
+    evaluation = view.spec.training.evaluation
+    return True if evaluation is not None and evaluation.every_steps is not None else None
+
+
+_DERIVED: Mapping[str, Any] = {
+    "launch.processes_per_node": _layout("processes_per_node"),
+    "parallel.nodes": _layout("nodes"),
+    "parallel.world": _layout("world"),
+    "parallel.data": _layout("data"),
+    "parallel.shard": _layout("shard"),
+    "training.gradient_accumulation_steps": _layout("accumulation"),
+    "training.global_batch_size": _layout("global_batch"),
+    "training.data.epochs": _epochs,
+    "model.path": _weights,
+    "checkpoint.strategy": _save_strategy,
+    "checkpoint.resume.mode": _resume,
+    "training.evaluates": _evaluates,
+}
+"""Values that follow from several fields; ``resolved`` may give any of them."""
