@@ -103,6 +103,8 @@ def unknown(path: Path, tree: Any) -> tuple[str, str]:
     here = fields.keys(kind) if kind else []
     where = f"under `{dotted(parent)}`" if parent else "at the top level"
     message = f"there is no `{name}` {where}"
+    if (close := fields.near(name, here, 0.85)) is not None:
+        return message, f"did you mean {close}?"
     if (belongs := fields.elsewhere(name)) and (target := belongs[0].rpartition(".")[0]):
         return message, f"it belongs under {target.replace('.-', '')}: write {_nested(belongs[0])}"
     if belongs:

@@ -36,7 +36,7 @@ def options(kind: Kind) -> list[Kind]:
         annotation, *more = typing.get_args(annotation)
         metadata = (*metadata, *more)
     if typing.get_origin(annotation) in (Union, types.UnionType):
-        return [branch for part in typing.get_args(annotation) for branch in options(Kind(part))]
+        return [branch for part in typing.get_args(annotation) for branch in options(Kind(part, metadata))]
     flat: list[Any] = []
     for item in metadata:
         flat += item.metadata if isinstance(item, FieldInfo) else [item]
@@ -189,12 +189,12 @@ def _paths(kind: Kind, prefix: str) -> Iterator[str]:
             yield from _paths(Kind(typing.get_args(branch.annotation)[0]), prefix + "-.")
 
 
-def near(name: str, known: Iterable[str]) -> str | None:
+def near(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
     """The known name closest to what was written, if any is close."""
     from difflib import get_close_matches
 
     by_form = {each.lower().replace("-", "_"): each for each in known}
-    found = get_close_matches(name.lower().replace("-", "_"), by_form, 1, 0.7)
+    found = get_close_matches(name.lower().replace("-", "_"), by_form, 1, cutoff)
     return by_form[found[0]] if found else None
 
 

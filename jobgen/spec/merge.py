@@ -99,6 +99,8 @@ def assign(layer: Layer, path: Path, value: Any, marks: Mapping[Path, Mark]) -> 
     for depth, part in enumerate(path[:-1]):
         head = _child(target, part, path[: depth + 1])
         if head is None:
+            if isinstance(path[depth + 1], int):
+                raise ValueError(f"`{dotted(path[: depth + 1])}` is empty in this spec: there is no entry {path[depth + 1]}")
             head = {}
             made.append(path[: depth + 1])
         elif not isinstance(head, dict | list):
@@ -176,7 +178,7 @@ def profile_folders(file: str) -> list[FilePath]:
     beside = [] if file.startswith("<") else [FilePath(file).parent / "clusters"]
     config = FilePath(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     folders = [*beside, FilePath("clusters"), config / "jobgen" / "clusters"]
-    return list({folder.absolute(): folder for folder in folders}.values())
+    return list({folder.absolute(): folder for folder in reversed(folders)}.values())[::-1]
 
 
 def read_profile(name: str, mark: Origin, file: str) -> tuple[Layer, str, str]:

@@ -15,7 +15,7 @@ from jobgen.spec.document import Document
 from jobgen.spec.edit import DELETE, edit_layer
 from jobgen.spec.merge import Layer
 from jobgen.spec.models import Spec, Sweep
-from jobgen.spec.problem import SpecError, dotted
+from jobgen.spec.problem import Problem, SpecError, dotted
 
 MAX_POINTS = 1000
 _FIXED = ("name", "cluster", "sweep", "plan", "ignore", "after")
@@ -89,7 +89,8 @@ def faults(spec: Spec, layer: Layer, file: str) -> Iterator[tuple[str, str, str]
             if fields.split(path) is None and path not in known:
                 yield (f"plan.fix.{i}", *_unknown(path))
         for path, values in spec.plan.vary.items():
-            yield from _axis("plan.vary", path, values)
+            wrong = list(_axis("plan.vary", path, values))
+            yield from wrong or _candidates(path, values, layer, file)
 
 
 def _shape(sweep: Sweep) -> Iterator[tuple[str, str, str]]:
@@ -128,6 +129,21 @@ def _axis(where: str, path: str, values: list[Any]) -> Iterator[tuple[str, str, 
 def _unknown(path: str) -> tuple[str, str]:
     near = fields.near_path(path)
     return f"there is no field `{path}`", f"did you mean {near}?" if near else "see `jobgen schema` for the fields"
+
+
+def _candidates(path: str, values: list[Any], layer: Layer, file: str) -> Iterator[tuple[str, str, str]]:
+    """Values that the field cannot hold; what does not fit together the planner sorts out."""
+    from jobgen.spec.validate import validate
+
+    plain = Layer({key: value for key, value in layer.tree.items() if key not in ("plan", "sweep")}, layer.marks)
+    for value in values:
+        try:
+            problems: tuple[Problem, ...] | list[Problem] = validate(edit_layer(plain, {path: value}, "plan", file), file)[2]
+        except SpecError as error:
+            problems = error.problems
+        for each in problems:
+            if each.code == "JG002":
+                yield f"plan.vary.{path}", f"with {path}: {value}: {each.message}", each.fix
 
 
 def _values(spec: Spec, sweep: Sweep, layer: Layer, file: str) -> Iterator[tuple[str, str, str]]:

@@ -43,7 +43,10 @@ def explain(error: Exception, text: str, reached: tuple[int, int]) -> tuple[int,
     for words, message, fix in _WORDS:
         if words in problem:
             opened = getattr(error, "context_mark", None)
-            if opened is not None and opened.line + 1 != line and "not closed" in message:
-                message += f"; it opens at line {opened.line + 1}"
+            if opened is not None and "not closed" in message:
+                if mark.line >= len(lines):  # the end of the text shows nothing
+                    return opened.line + 1, opened.column + 1, message, fix
+                if opened.line + 1 != line:
+                    message += f"; it opens at line {opened.line + 1}"
             return line, column, message, fix
     return line, column, f"this is not YAML{': ' + problem if problem else ''}", "correct the text around this place"
