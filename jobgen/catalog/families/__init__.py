@@ -34,6 +34,10 @@ FILES: dict[str, str] = {
     "gpt_bigcode": "gpt2",
     "mistral3": "multimodal",
     "gemma3": "multimodal",
+    "qwen2_vl": "multimodal",
+    "qwen2_5_vl": "multimodal",
+    "qwen3_vl": "multimodal",
+    "qwen3_vl_moe": "multimodal",
 }
 """model_type -> file, where the file has another name."""
 

@@ -110,6 +110,43 @@ TABLE: dict[str, Traits] = {
     ),
     "exaone4": Traits("", "", qk_norm="head", sliding="4", layer_class="Exaone4DecoderLayer"),
     "apertus": Traits(qk_norm="head", mlp=("up_proj", "down_proj"), layer_class="ApertusDecoderLayer"),
+    "minimax_m2": Traits(
+        "",
+        "",
+        qk_norm="full",
+        layer_class="MiniMaxM2DecoderLayer",
+        moe_class="MiniMaxM2SparseMoeBlock",
+        moe=Moe(
+            ("num_local_experts",),
+            ffn=("intermediate_size",),
+            layers="all",
+            correction="buffer",
+            linear_before=("w1", "w3", "w2"),
+        ),
+    ),
+    "granitemoe": Traits(
+        layer_class="GraniteMoeDecoderLayer",
+        moe_class="GraniteMoeMoE",
+        moe=Moe(
+            ("num_local_experts",),
+            ffn=("intermediate_size",),
+            layers="all",
+            router="router",
+            linear_before=None,
+            adapters=False,
+        ),
+    ),
+    "arcee": Traits(mlp_bias="mlp_bias", mlp=("up_proj", "down_proj"), layer_class="ArceeDecoderLayer"),
+    "qwen2_vl_text": Traits("+", "", sliding="after", layer_class="Qwen2VLDecoderLayer"),
+    "qwen2_5_vl_text": Traits("+", "", sliding="after", layer_class="Qwen2_5_VLDecoderLayer"),
+    "qwen3_vl_text": Traits(qk_norm="head", layer_class="Qwen3VLTextDecoderLayer"),
+    "qwen3_vl_moe_text": Traits(
+        qk_norm="head",
+        layer_class="Qwen3VLMoeTextDecoderLayer",
+        moe_class="Qwen3VLMoeTextSparseMoeBlock",
+        moe=Moe(linear_before=None, adapters=False),
+    ),
+    "internlm": Traits("bias", "bias", layer_class="InternLMDecoderLayer"),
     "internlm3": Traits("qkv_bias", "bias", "bias", layer_class="InternLM3DecoderLayer"),
     "internlm2": Traits(
         "bias", "bias", attention=("wqkv", "wo"), mlp=("w1", "w3", "w2"), head_name="output",
@@ -135,6 +172,6 @@ TABLE: dict[str, Traits] = {
 """model_type -> what differs."""
 
 ALIASES: dict[str, str] = {
-    "gemma3": "gemma3_text",
+    "mimo": "qwen2",
 }
 """model_type -> the entry that describes it too."""

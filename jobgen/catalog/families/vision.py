@@ -11,6 +11,10 @@ from jobgen.catalog.arch import Matrix
 from jobgen.catalog.families.fields import Fields
 
 
+DEEPSTACK = 3
+"""Layers of Qwen3-VL's tower that feed early text layers, where the configuration does not list them."""
+
+
 class Tower(NamedTuple):
     """Matrices of the tower and its projector, and the elements that are no ``nn.Linear``."""
 
@@ -76,9 +80,42 @@ def qwen3(fields: Fields, text: int) -> Tower:
         depth, True, qkv=(hidden, 3 * hidden), proj=(hidden, hidden), linear_fc1=(hidden, ffn), linear_fc2=(ffn, hidden)
     )
     matrices += (one("linear_fc1", merged, merged, True), one("linear_fc2", merged, out, True))
+    listed = fields.numbers("deepstack_visual_indexes")
+    deep = len(listed) if listed is not None else DEEPSTACK if "qwen3_vl" in fields.model_type else 0
+    if deep:
+        matrices += block(deep, True, linear_fc1=(merged, merged), linear_fc2=(merged, out))
     patches = fields.size("in_channels") * time * patch * patch * hidden + hidden
     positions = fields.size("num_position_embeddings") * hidden
-    return Tower(matrices, patches + positions + depth * 4 * hidden + 2 * hidden)
+    return Tower(matrices, patches + positions + depth * 4 * hidden + 2 * hidden + deep * 2 * merged)
+
+
+def qwen2_5(fields: Fields, text: int) -> Tower:
+    """The tower of Qwen2.5-VL: gated MLPs and RMSNorm, no learned positions."""
+    hidden, ffn, depth = fields.size("hidden_size"), fields.size("intermediate_size"), fields.size("depth")
+    merged = hidden * fields.size("spatial_merge_size") ** 2
+    matrices = block(
+        depth, True, qkv=(hidden, 3 * hidden), proj=(hidden, hidden), gate_proj=(hidden, ffn), up_proj=(hidden, ffn),
+        down_proj=(ffn, hidden),
+    )  # fmt: skip
+    matrices += (one("0", merged, merged, True), one("2", merged, fields.size("out_hidden_size"), True))
+    return Tower(matrices, _patches(fields, hidden) + depth * 2 * hidden + hidden)
+
+
+def qwen2(fields: Fields, text: int) -> Tower:
+    """The tower of Qwen2-VL: plain MLPs and LayerNorm; its ``hidden_size`` is the text's, ``embed_dim`` its own."""
+    hidden, depth = fields.size("embed_dim"), fields.size("depth")
+    ffn, merged = int(hidden * fields.number("mlp_ratio", 4)), hidden * fields.size("spatial_merge_size") ** 2
+    matrices = block(
+        depth, True, qkv=(hidden, 3 * hidden), proj=(hidden, hidden), fc1=(hidden, ffn), fc2=(ffn, hidden)
+    )
+    matrices += (one("0", merged, merged, True), one("2", merged, fields.size("hidden_size"), True))
+    return Tower(matrices, _patches(fields, hidden) + depth * 4 * hidden + 2 * hidden)
+
+
+def _patches(fields: Fields, hidden: int) -> int:
+    """The convolution that makes a vector of a patch of two frames, without bias."""
+    patch, time = fields.size("patch_size"), fields.size("temporal_patch_size")
+    return fields.size("in_channels", "in_chans") * time * patch * patch * hidden
 
 
 def llama4(fields: Fields, text: int) -> Tower:
