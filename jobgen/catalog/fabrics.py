@@ -37,10 +37,10 @@ class Setting(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """An extended resource of one pod; ``count`` is a number or where it comes from."""
+    """An extended resource of one pod; ``amount`` is a number or where it comes from."""
 
     name: str
-    count: str
+    amount: str
     """``8``, or ``gpus`` (one per GPU), ``efa_interfaces``, ``nics`` (of the node type, by the share of its GPUs)."""
     why: str
     source: str
@@ -317,7 +317,7 @@ def _explain_side(side: Side) -> list[str]:
     if side.wait_for:
         add(f"wait for {side.wait_for}", "the provider's installer writes it when it is done")
     for resource in side.resources:
-        add(f"resource {resource.name}: {resource.count}", resource.why, resource.source)
+        add(f"resource {resource.name}: {resource.amount}", resource.why, resource.source)
     for kind, settings in (("annotation", side.annotations), ("capability", side.capabilities)):
         for setting in settings:
             add(f"{kind} {setting.name}{f': {setting.value}' if setting.value else ''}", setting.why, setting.source)
