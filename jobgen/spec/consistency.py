@@ -175,10 +175,10 @@ def _volumes(case: Case) -> Iterator[Clash]:
         given = case.written(f"{path}.claim", f"{path}.path") + ([f"{path}.scratch"] if volume.scratch else [])
         if volume.create is not None and volume.claim is None:
             yield Clash(f"{path}.create", f"`{path}.create` makes a claim, but `{path}.claim` does not name it", "write claim: NAME")
-        elif len(given) != 1:
+        elif len(given) != 1 and (volume.scratch or not given):  # a claim for Kubernetes and a path for Slurm go together
             words = " and ".join(map(case.names, given)) + " each say what is mounted" if given else (
                 f"{case.names(f'{path}.mount')} has nothing to mount")  # fmt: skip
-            yield Clash(given[-1] if given else path, words, "write one of claim, path and scratch: true")
+            yield Clash(given[-1] if given else path, words, "write claim (Kubernetes), path (Slurm) or both, or scratch: true")
         for name, value in (("mount", volume.mount), ("path", volume.path)):
             if value is not None and (not value.startswith("/") or ".." in value.split("/")):
                 yield Clash(f"{path}.{name}", f"`{value}` is not an absolute path", "start it with `/`, without `..`", "JG002")

@@ -289,7 +289,7 @@ class Volume(Model):
     mount: str = Field(description="absolute path inside the job")
     claim: str | None = Field(None, description="PersistentVolumeClaim")
     create: CreateClaim | None = Field(None, description="make the claim")
-    path: str | None = Field(None, description="host path: bind mount on Slurm, hostPath on Kubernetes")
+    path: str | None = Field(None, description="host path: bind mount on Slurm, hostPath on Kubernetes; beside a claim, for Slurm only")
     scratch: bool = Field(False, description="node-local space that does not outlive the job")
     read_only: bool = Field(False, description="mounted read-only")
 
