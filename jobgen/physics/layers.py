@@ -1,0 +1,69 @@
+"""A decoder layer on the tape, and what lies outside of the layers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from jobgen.catalog.arch import Layer
+from jobgen.physics import attention, blocks, moe
+from jobgen.physics.blocks import Build
+from jobgen.physics.tape import Profile, Tape, Value, profile
+
+
+@lru_cache(maxsize=512)
+def layer_profile(layer: Layer, hidden: int, build: Build) -> Profile:
+    """What one decoder layer keeps and needs."""
+    tape = Tape()
+    start = tape.value(hidden, build.residual, "sequence")
+    end = decoder(tape, build, start, layer)
+    return profile(tape, start, end)
+
+
+def decoder(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
+    """Norms, mixer and MLP around the residual stream."""
+    order = build.module.order
+    mixer = tuple(matrix for matrix in layer.matrices if matrix.part == "attention")
+    dense = tuple(matrix for matrix in layer.matrices if matrix.part == "mlp")
+    before, after = order in ("pre", "both"), order in ("post", "both")
+    has_mlp = bool(dense or layer.experts)
+    if layer.norms_hidden == 1 and mixer and has_mlp:  # attention and MLP side by side on one norm
+        normed = blocks.norm(tape, build, x)
+        mixed = mix(tape, build, normed, layer, mixer)
+        fed = feed(tape, build, normed, layer, dense)
+        return blocks.add(tape, blocks.add(tape, x, mixed), fed)
+    if mixer:
+        given = blocks.norm(tape, build, x) if before else x
+        mixed = mix(tape, build, given, layer, mixer)
+        x = blocks.add(tape, x, blocks.norm(tape, build, mixed) if after else mixed)
+    if has_mlp:
+        given = blocks.norm(tape, build, x) if before else x
+        fed = feed(tape, build, given, layer, dense)
+        x = blocks.add(tape, x, blocks.norm(tape, build, fed) if after else fed)
+    return x
+
+
+def mix(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[blocks.Matrix, ...]) -> Value:
+    """The layer's token mixer."""
+    if layer.mixer == "mla":
+        return attention.latent(tape, build, x, layer, matrices)
+    if layer.mixer in ("linear", "mamba", "conv"):
+        return attention.recurrent(tape, build, x, layer, matrices)
+    return attention.attention(tape, build, x, layer, matrices)
+
+
+def feed(tape: Tape, build: Build, x: Value, layer: Layer, dense: tuple[blocks.Matrix, ...]) -> Value:
+    """The layer's MLP or mixture."""
+    if layer.experts:
+        return moe.mixture(tape, build, x, layer)
+    return blocks.mlp(tape, build, x, layer, dense)
+
+
+@lru_cache(maxsize=512)
+def final_norm_profile(hidden: int, build: Build) -> Profile:
+    """The norm after the last layer and the head's input."""
+    tape = Tape()
+    start = tape.value(hidden, build.residual, "sequence")
+    out = blocks.norm(tape, build, start)
+    given = blocks.cast(tape, out, build.compute)
+    end = tape.op([given], hidden, build.compute, "sequence", [given] if build.trained else [])
+    return profile(tape, start, end)

@@ -1,0 +1,115 @@
+"""How model code computes a layer, as far as memory sees it: by model type (transformers) and by framework.
+
+transformers' modules differ in the order of casts inside norms and in activation functions; other frameworks have
+their own modules or fused kernels. Every entry names the file it was read in.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Norm = Literal["rms", "rms_float32", "layer", "layer_float32", "layer_cast", "fused", "fused_float32"]
+"""How a norm is computed.
+
+rms: x to fp32, square, mean, rsqrt, product, back to the input's type, times weight (LlamaRMSNorm).
+rms_float32: the weight is multiplied before the cast back (GemmaRMSNorm, Olmo2RMSNorm).
+layer: torch's native layer_norm, which saves its input, mean and reciprocal deviation.
+layer_float32: LayerNorm written out in fp32 (CohereLayerNorm).
+layer_cast: native layer_norm over an fp32 copy of the input, no weight (OlmoLayerNorm).
+fused: one kernel that saves its input and one fp32 number per row (torch's _fused_rms_norm, Liger, Transformer Engine).
+fused_float32: the same over an fp32 copy of the input (torchtune's Fp32LayerNorm-like norms).
+"""
+
+Order = Literal["pre", "post", "both"]
+"""Where the norms of a layer stand: before attention and MLP, after them, or both."""
+
+
+class Module(NamedTuple):
+    """What transformers does for one model type; the default is Llama's layer."""
+
+    norm: Norm = "rms"
+    order: Order = "pre"
+    router_float32: bool = False
+    """The router multiplies an fp32 copy of the hidden states."""
+    fused_gate: bool = False
+    """Gate and up projection are one matrix, of which activation and product save views."""
+    rotary: bool = True
+    softcap: bool = False
+    """Scores pass a tanh, which only eager (and flex, flash) attention computes."""
+
+
+_PHI = Module(norm="layer")
+MODULES: dict[str, Module] = {
+    # transformers 5.24.0, models/*/modeling_*.py: the class of the norm and of the decoder layer
+    "gemma": Module("rms_float32"),
+    "gemma2": Module("rms_float32", "both", softcap=True),
+    "gemma3": Module("rms_float32", "both"),
+    "gemma3_text": Module("rms_float32", "both"),
+    "gemma4": Module("rms_float32", "both"),
+    "gpt_oss": Module("rms_float32"),
+    "olmo": Module("layer_cast"),
+    "olmo2": Module("rms_float32", "post"),
+    "olmo3": Module("rms_float32", "post"),
+    "exaone4": Module("rms", "post"),
+    "glm4": Module("rms", "both"),
+    "cohere": Module("layer_float32"),
+    "cohere2": Module("layer_float32"),
+    "nemotron_h": Module("rms_float32"),
+    "qwen3_next": Module("rms_float32"),
+    "qwen3_5": Module("rms_float32"),
+    "qwen3_5_moe": Module("rms_float32"),
+    "deepseek_v4": Module("rms_float32"),
+    "deepseek_v2": Module(router_float32=True),
+    "deepseek_v3": Module(router_float32=True),
+    "deepseek_v32": Module(router_float32=True),
+    "kimi_k2": Module(router_float32=True),
+    "glm4_moe": Module(router_float32=True),
+    "glm4_moe_lite": Module(router_float32=True),
+    "glm_moe_dsa": Module(router_float32=True),
+    "dots1": Module(router_float32=True),
+    "ernie4_5_moe": Module(router_float32=True),
+}
+
+
+def module(model_type: str, layer_norm: bool) -> Module:
+    """The entry of a model type, or Llama's layer with the kind of norm that the architecture states."""
+    return MODULES.get(model_type, Module(norm="layer") if layer_norm else Module())
+
+
+class Style(NamedTuple):
+    """What a framework's own modules or kernels change."""
+
+    norm: Norm | None = None
+    """Replaces the model type's norm."""
+    glu: Literal["module", "fused"] = "module"
+    """fused: one kernel for activation and product that saves gate and up only and makes the product for the next
+    matmul (Liger's SwiGLU, Megatron's bias_swiglu); the activated gate is never kept."""
+    expand_kv: bool = True
+    """Key and value heads are copied to the number of query heads where the kernel needs it (eager, efficient)."""
+    softmax_float32: bool = True
+    """Scores are soft-maxed in fp32 and cast back (transformers' eager attention)."""
+    weights_saved_norm: bool = True
+    """The loss and norms follow transformers."""
+    source: str = ""
+
+
+HF = Style(source="transformers 5.24.0, models/*/modeling_*.py")
+STYLES: dict[str, Style] = {
+    "torchtitan": Style("fused", source="torchtitan models/llama3/model/model.py: nn.RMSNorm; torch 2.9 rms_norm is one kernel"),
+    "torchtune": Style("fused_float32", source="torchtune modules/rms_norm.py: F.rms_norm over the fp32 input"),
+    "litgpt": Style("rms_float32", source="litgpt model.py: RMSNorm, weight multiplied in fp32"),
+    "megatron-lm": Style("fused", "fused", expand_kv=False, softmax_float32=False, source="Megatron-LM megatron/core/fusions, transformer_engine layernorm_linear.py"),
+    "nemo": Style("fused", "fused", expand_kv=False, softmax_float32=False, source="NeMo runs Megatron-LM's core modules"),
+    "megatron-deepspeed": Style("fused", expand_kv=False, softmax_float32=False, source="Megatron-DeepSpeed megatron/model/fused_layer_norm.py"),
+    "unsloth": Style("fused", "fused", expand_kv=False, source="unsloth kernels/rms_layernorm.py, kernels/fast_lora.py"),
+}
+
+
+def style(framework: str, megatron: bool, liger: bool) -> Style:
+    """A framework's style; ``megatron``: its Megatron back end; ``liger``: Liger kernels patched in."""
+    if megatron:
+        return STYLES["megatron-lm"]
+    known = STYLES.get(framework)
+    if known is None and liger:
+        return Style("fused", "fused", source="Liger-Kernel transformers/monkey_patch.py: RMSNorm and SwiGLU")
+    return known or HF

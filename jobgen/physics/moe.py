@@ -1,0 +1,63 @@
+"""Mixtures of experts on the tape: router, routed rows, shared experts."""
+
+from __future__ import annotations
+
+from jobgen.catalog.arch import Layer, Matrix
+from jobgen.physics import blocks
+from jobgen.physics.blocks import Build
+from jobgen.physics.tape import Tape, Value
+
+
+def mixture(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
+    """Routed and shared experts of one layer.
+
+    transformers' grouped_mm path (integrations/moe.py, 5.24): each routed row keeps its input, gate and up, the
+    activated gate, their product and the expert's output (for the gradient of the routing weight). The looped
+    path keeps the same rows expert by expert.
+    """
+    router = next(matrix for matrix in layer.matrices if matrix.part == "router" and matrix.outputs > 1)
+    weights = route(tape, build, x, layer, router)
+    routed = experts(tape, build, x, weights, layer)
+    shared = tuple(matrix for matrix in layer.matrices if matrix.part == "shared_expert")
+    if not shared:
+        return routed
+    visited = blocks.mlp(tape, build, x, layer, shared)
+    gate = next((matrix for matrix in layer.matrices if matrix.part == "router" and matrix.outputs == 1), None)
+    if gate is not None:
+        opened = blocks.activation(tape, blocks.linear(tape, build, x, gate, "sequence"), "sigmoid")
+        visited = tape.op([visited, opened], visited.width, visited.bytes, visited.unit, [visited, opened])
+    return blocks.add(tape, routed, visited)
+
+
+def route(tape: Tape, build: Build, x: Value, layer: Layer, router: Matrix) -> Value:
+    """Scores of all experts, and the weights of the chosen ones with their indices."""
+    float32 = build.module.router_float32
+    logits = blocks.linear(tape, build, x, router, "sequence", size=4 if float32 else 0)
+    probabilities = tape.op([logits], layer.experts, 4, "sequence", save_output=True)
+    indices = tape.value(layer.top_k, 8, "sequence", grad=False)
+    chosen = tape.op([probabilities], layer.top_k, 4, "sequence", extra=[indices])
+    normal = tape.op([chosen], layer.top_k, 4, "sequence", [chosen])
+    return blocks.cast(tape, normal, build.compute)
+
+
+def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) -> Value:
+    """The routed rows: gather, gated MLP, weighting, sum."""
+    first, second = (matrix for matrix in layer.matrices if matrix.part == "expert")
+    size, k, ffn = build.compute, layer.top_k, second.inputs
+    extra: list[Value] = []
+    if build.autocast and build.weights != build.compute:
+        extra = [tape.value(m.copies * m.inputs * m.outputs, size, "fixed_expert", grad=False) for m in (first, second)]
+    if build.expert_adapters:
+        extra = [tape.value(m.copies * m.inputs * m.outputs, size, "fixed_expert", grad=False) for m in (first, second)]
+    indices = tape.value(k, 8, "row", grad=False)
+    rows = tape.op([x], k * first.inputs, x.bytes, "row", extra=[indices])
+    rows = blocks.cast(tape, rows, size)
+    wide = tape.op([rows], k * first.outputs, size, "row_tensor", [*([rows] if build.trained else []), *extra[:1]], kind="op")
+    product = (
+        blocks.gated(tape, build, wide, layer.activation, k * ffn, "row_tensor")
+        if layer.gated
+        else blocks.activation(tape, wide, layer.activation)
+    )
+    out = tape.op([product], k * second.outputs, size, "row", [*([product] if build.trained else []), *extra[1:]])
+    weighted = tape.op([out, weights], k * second.outputs, size, "row", [out, weights])
+    return tape.op([weighted], second.outputs, size, "sequence", aliases=False)
