@@ -29,7 +29,7 @@ CASES = [
     ("launch.secrets=[A, A]", "launch.secrets", "twice"),
     ("launch.secrets=[A];launch.env.A=x", "launch.secrets.0", "both"),
     ("volumes=[{mount: /x}]", "volumes.0", "nothing to mount"),
-    ("volumes=[{mount: /x, path: /a, claim: b}]", "volumes.0.path", "each say"),
+    ("volumes=[{mount: /x, path: /a, scratch: true}]", "volumes.0.scratch", "each say"),
     ("volumes=[{mount: /x, path: /a, create: {size: 1TB}}]", "volumes.0.create", "does not name"),
     ("volumes=[{mount: x, path: /a}]", "volumes.0.mount", "absolute"),
     ("volumes=[{mount: /, path: /a}]", "volumes.0.mount", "file system"),
