@@ -49,10 +49,10 @@ class Case(NamedTuple):
         return [path for path in paths if value_at(self.layer.tree, split(path) or ()) is not None]
 
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[kMGTPE]|[KMGTPE]i|m)?")
-_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:@-]*")
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_QUANTITY = r"[0-9]+(?:\.[0-9]+)?(?:[kMGTPE]|[KMGTPE]i|m)?"
+_HOST = r"[A-Za-z0-9_:][A-Za-z0-9_.:@-]*"
 _NODE_RESOURCES = {
     "cpu": "resources.cpus_per_node", "memory": "resources.memory_per_node",
     "ephemeral-storage": "resources.local_disk_per_node", "nvidia.com/gpu": "resources.gpus_per_node",
@@ -69,7 +69,7 @@ def contradictions(spec: Spec, layer: Layer, file: str) -> Iterator[Problem]:
 
 
 def _name(case: Case) -> Iterator[Clash]:
-    if not _JOB_NAME.fullmatch(case.spec.name):
+    if not re.fullmatch(_JOB_NAME, case.spec.name):
         yield Clash("name", f"`{case.spec.name}` cannot name a Slurm job, a Kubernetes object and a folder alike",
                     "use letters, digits, `.`, `_` and `-`, and start with a letter or digit", "JG002")  # fmt: skip
 
@@ -127,7 +127,7 @@ def _hosts(case: Case) -> Iterator[Clash]:
     for host in _twice(hosts):
         yield Clash("resources.hosts", f"`{host}` is in `resources.hosts` twice", "list each machine once")
     for i, host in enumerate(hosts):
-        if not _HOST.fullmatch(host):
+        if not re.fullmatch(_HOST, host):
             yield Clash(f"resources.hosts.{i}", f"`{host}` is not a host name or address", "write for example 10.1.1.1", "JG002")
 
 
@@ -152,12 +152,12 @@ def _program(case: Case) -> Iterator[Clash]:
 def _environment(case: Case) -> Iterator[Clash]:
     launch = case.spec.launch
     for name in launch.env:
-        if not _ENV_NAME.fullmatch(name):
+        if not re.fullmatch(_ENV_NAME, name):
             yield Clash(f"launch.env.{name}", f"`{name}` cannot name an environment variable",
                         "use letters, digits and `_`, and do not start with a digit", "JG002")  # fmt: skip
     for i, name in enumerate(launch.secrets):
         path = f"launch.secrets.{i}"
-        if not _ENV_NAME.fullmatch(name):
+        if not re.fullmatch(_ENV_NAME, name):
             hint = "write the variable's name alone; its value stays outside the spec" if "=" in name else (
                 "use letters, digits and `_`, and do not start with a digit")  # fmt: skip
             yield Clash(path, f"`{name.partition('=')[0]}` cannot name an environment variable" if "=" not in name else
@@ -238,7 +238,7 @@ def _kubernetes(case: Case) -> Iterator[Clash]:
             yield Clash(path, f"{case.names(path)} is what {case.names(owner)} asks for", f"remove it and write {owner}")
         elif not re.fullmatch(r"(?:[a-z0-9.-]+/)?[A-Za-z0-9._-]+", name):
             yield Clash(path, f"`{name}` cannot name a resource", "write for example vpc.amazonaws.com/efa", "JG002")
-        if not _QUANTITY.fullmatch(str(amount)):
+        if not re.fullmatch(_QUANTITY, str(amount)):
             yield Clash(path, f"`{amount}` is not a quantity", "write a number such as 4, or 2Gi", "JG002")
     elastic = settings.elastic
     if elastic is not None and not elastic.min_nodes <= case.spec.resources.nodes <= elastic.max_nodes:

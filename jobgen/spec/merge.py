@@ -169,7 +169,7 @@ def read_sets(sets: Sequence[str]) -> list[tuple[Path, Any, dict[Path, Mark]]]:
     return result
 
 
-_PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PROFILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _NOT_IN_PROFILE = ("name", "model", "training", "cluster")
 
 
@@ -183,7 +183,7 @@ def profile_folders(file: str) -> list[FilePath]:
 
 def read_profile(name: str, mark: Origin, file: str) -> tuple[Layer, str, str]:
     """The layer of a cluster profile, its file and text."""
-    if not _PROFILE_NAME.fullmatch(name):
+    if not re.fullmatch(_PROFILE_NAME, name):
         raise SpecError([Problem(*mark[1:], "cluster", f"`{name}` is not the name of a profile",
                                  "write the name alone, as in `cluster: alps` for clusters/alps.yaml", "JG002")])  # fmt: skip
     folders = profile_folders(file)

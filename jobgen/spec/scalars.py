@@ -16,13 +16,14 @@ _WORDS: dict[str, Any] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }  # fmt: skip
 _YES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-_INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-_PREFIXED = re.compile(r"[-+]?0(?:[0-9]+|[oO][0-7]+|[xX][0-9a-fA-F]+|[bB][01]+)", re.ASCII)
-_SEXAGESIMAL = re.compile(r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", re.ASCII)
-_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-_CONTROL_VALUE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# Patterns are compiled when first used: most specs need none of them.
+_INT = r"[-+]?[0-9]+"
+_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+_PREFIXED = r"[-+]?0(?:[0-9]+|[oO][0-7]+|[xX][0-9a-fA-F]+|[bB][01]+)"
+_SEXAGESIMAL = r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
+_NOT_FINITE = r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)"
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
+_CONTROL_VALUE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 MAX_DIGITS = 18
 
 
@@ -44,20 +45,22 @@ def resolve(text: str) -> tuple[Any, Trap | None]:
 
 
 def _number(text: str) -> tuple[Any, Trap | None]:
-    if _PREFIXED.fullmatch(text):
+    if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0") and len(text) <= MAX_DIGITS:
+        return int(text), None
+    if re.fullmatch(_PREFIXED, text, re.ASCII):
         return text, (
             f"`{text}` is a different number to different YAML tools (a leading zero means octal to some)",
             f'quote it if it is a name: "{text}"; write a number without leading zeros or prefix',
         )
-    if _SEXAGESIMAL.fullmatch(text):
+    if re.fullmatch(_SEXAGESIMAL, text, re.ASCII):
         return text, (f"`{text}` is the number {_base60(text)} to YAML 1.1 tools", _time_fix(text))
-    if _INT.fullmatch(text):
+    if re.fullmatch(_INT, text, re.ASCII):
         if len(text.lstrip("+-")) > MAX_DIGITS:
             return text, (f"a number of {len(text)} digits is beyond any count", "quote it if it is text")
         return int(text), None
-    if _NOT_FINITE.fullmatch(text):
+    if re.fullmatch(_NOT_FINITE, text, re.ASCII):
         return text, (f"`{text}` is not a finite number", f'write a number, or quote it: "{text}"')
-    if _FLOAT.fullmatch(text):
+    if re.fullmatch(_FLOAT, text, re.ASCII):
         value = float(text)
         if not math.isfinite(value):
             return text, (f"`{text[:40]}` is too large for a number", "write a smaller number, or quote it")
@@ -86,7 +89,7 @@ def _time_fix(text: str) -> str:
 
 def text_trap(text: str) -> Trap | None:
     """Characters that an escape in double quotes can bring in and that no environment, path or script can hold."""
-    found = _CONTROL_VALUE.search(text)
+    found = None if text.isprintable() else re.search(_CONTROL_VALUE, text)
     if found is None:
         return None
     return f"the text holds the control character U+{ord(found[0]):04X}", "remove it; only tabs and line breaks pass"
@@ -94,7 +97,9 @@ def text_trap(text: str) -> Trap | None:
 
 def refuse_characters(text: str, file: str) -> None:
     """Raise for a raw text that no YAML file may hold."""
-    found = _CONTROL.search(text)
+    if text.translate({9: None, 10: None, 13: None}).isprintable():
+        return
+    found = re.search(_CONTROL, text)
     if found is None:
         return
     before = text[: found.start()]

@@ -18,12 +18,14 @@ def schema() -> dict[str, Any]:
 
 
 def _untitle(node: Any) -> None:
-    """Drop the titles that repeat a field's name (but not a field that is called title)."""
+    """Drop what only repeats: titles that are a field's name (a field may be called title), defaults of whole sections."""
     if isinstance(node, list):
         for each in node:
             _untitle(each)
     elif isinstance(node, dict):
         if isinstance(node.get("title"), str) and ("type" in node or "anyOf" in node or "$ref" in node or "enum" in node):
             del node["title"]
+        if isinstance(node.get("default"), dict) and "description" in node:
+            del node["default"]
         for each in node.values():
             _untitle(each)

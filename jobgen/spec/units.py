@@ -19,23 +19,20 @@ SIZE_FORMS = "960GB, 894GiB, 80 GiB, 1.5TB (GB is 10^9 bytes, GiB 2^30)"
 DURATION_FORMS = "24h, 1d 2h, 90m, 180s, 1-00:00:00 (days-hours:minutes:seconds) or ISO 8601 such as PT24H"
 COUNT_FORMS = "3000, 1e9, 0.96B, 200k, 6.25M"
 
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGTP])(i?)B?|B)\s*", re.ASCII)
+# Patterns are compiled when first used: most runs need few of them.
+_SIZE = r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGTP])(i?)B?|B)\s*"
 _POWER = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_PART = re.compile(
-    r"([0-9]+(?:\.[0-9]+)?)\s*(d|days?|h|hours?|hrs?|minutes?|mins?|m|seconds?|secs?|s)(?![a-z])", re.ASCII
-)
+_PART = r"([0-9]+(?:\.[0-9]+)?)\s*(d|days?|h|hours?|hrs?|minutes?|mins?|m|seconds?|secs?|s)(?![a-z])"
 _UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_SLURM = re.compile(r"(?:([0-9]+)-)?([0-9]{1,3}):([0-9]{2}):([0-9]{2})", re.ASCII)
-_ISO = re.compile(
-    r"P(?:([0-9.]+)W)?(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?", re.ASCII | re.IGNORECASE
-)
-_COUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([kKMBT]?)\s*", re.ASCII)
+_SLURM = r"(?:([0-9]+)-)?([0-9]{1,3}):([0-9]{2}):([0-9]{2})"
+_ISO = r"P(?:([0-9.]+)W)?(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?"
+_COUNT = r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([kKMBT]?)\s*"
 _SCALE = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def parse_size(value: Any) -> int:
     """Bytes of a size; raises ValueError with the accepted forms."""
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    found = re.fullmatch(_SIZE, value, re.ASCII) if isinstance(value, str) else None
     if found is None:
         unit = " (a number without a unit could be anything)" if isinstance(value, int | float) else ""
         raise ValueError(f"{value!r} is not a size{unit}: write {SIZE_FORMS}")
@@ -63,24 +60,24 @@ def parse_duration(value: Any) -> int:
 
 
 def _seconds(text: str) -> float | None:
-    if found := _SLURM.fullmatch(text):
+    if ":" in text and (found := re.fullmatch(_SLURM, text, re.ASCII)):
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
         return days * 86400 + hours * 3600 + minutes * 60 + seconds if minutes < 60 and seconds < 60 else None
-    if text[:1] in ("P", "p") and len(text) > 2 and (found := _ISO.fullmatch(text)):
+    if text[:1] in ("P", "p") and len(text) > 2 and (found := re.fullmatch(_ISO, text.upper(), re.ASCII)):
         try:
             weeks, days_, hours_, minutes_, seconds_ = (float(part or 0) for part in found.groups())
         except ValueError:
             return None
         return weeks * 604800 + days_ * 86400 + hours_ * 3600 + minutes_ * 60 + seconds_
-    if not text or _PART.sub("", text.lower()).strip():
+    if not text or re.sub(_PART, "", text.lower(), flags=re.ASCII).strip():
         return None
-    return sum(float(number) * _UNIT_SECONDS[unit[0]] for number, unit in _PART.findall(text.lower()))
+    return sum(float(number) * _UNIT_SECONDS[unit[0]] for number, unit in re.findall(_PART, text.lower(), re.ASCII))
 
 
 def parse_count(value: Any) -> int:
     """A whole number of tokens, samples or steps; raises ValueError with the accepted forms."""
     if isinstance(value, str):
-        found = _COUNT.fullmatch(value)
+        found = re.fullmatch(_COUNT, value, re.ASCII)
         number = float(found[1]) * _SCALE[found[2]] if found else math.nan
     elif isinstance(value, int | float) and not isinstance(value, bool):
         number = float(value) if abs(value) < 1e300 else math.nan
