@@ -43,14 +43,25 @@ FILES: dict[str, str] = {
 
 
 @cache
-def defaults(model_type: str) -> Mapping[str, object]:
-    """Default field values of the model type's configuration class in transformers 5.24.0."""
+def facts(model_type: str) -> Mapping[str, object]:
+    """``defaults`` and ``since`` of a model type: its configuration class in transformers 5.24.0."""
     mark = f'{{"model_type":"{model_type}",'
     with (DATA / "families.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
             if line.startswith(mark):
-                return cast(Mapping[str, object], json.loads(line)["defaults"])
+                return cast(Mapping[str, object], json.loads(line))
     return {}
+
+
+def defaults(model_type: str) -> Mapping[str, object]:
+    """Default values of the configuration's fields."""
+    return cast(Mapping[str, object], facts(model_type).get("defaults", {}))
+
+
+def first_release(model_type: str) -> tuple[int, ...] | None:
+    """The first minor release of transformers that has the model type; None where it is older than 4.38 or not there at all."""
+    since = facts(model_type).get("since")
+    return tuple(cast(list[int], since)) if since else None
 
 
 def known() -> tuple[str, ...]:
@@ -75,7 +86,7 @@ def build(config: Mapping[str, object], name: str) -> Arch:
         raise BadConfig("the configuration has no model_type", "model_type")
     if not isinstance(model_type, str):
         raise BadConfig(f"model_type must be a string, not {model_type!r}", "model_type")
-    return part(config, model_type, name)
+    return part(config, model_type, name)._replace(first_release=first_release(model_type))
 
 
 def part(config: Mapping[str, object], model_type: str, name: str, section: str = "") -> Arch:
@@ -98,16 +109,14 @@ def part(config: Mapping[str, object], model_type: str, name: str, section: str 
 
 
 def explain_unknown(config: Mapping[str, object], model_type: str) -> str:
-    """What a person would have to say about a model type that nobody described."""
+    """What is missing to treat a model type that nobody described."""
     like = nearest(model_type, known())
     sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     lacks = [size for size in sizes if size not in config]
     words = f"model type {model_type!r} is not described"
     if like:
-        words += f"; nearest: {', '.join(like)}"
+        words += f" (nearest: {', '.join(like)})"
+    words += ": biases, norms, experts and head of its layers are not known"
     if lacks:
-        words += f"; the configuration lacks {', '.join(lacks)}"
-    return (
-        f"{words}. If its layers are those of a described family, set model_type to that family's in a copy of "
-        "config.json; the layer count, widths, heads, biases, norms and experts of a new one are code"
-    )
+        words += f", and the configuration lacks {', '.join(lacks)}"
+    return f"{words}. If they are those of a described type, name that type as model_type in a copy of config.json"

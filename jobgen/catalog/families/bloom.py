@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.catalog.arch import Arch, Layer
-from jobgen.catalog.families import parts
+from jobgen.catalog.families import parts, transformer
 from jobgen.catalog.families.fields import Fields
 
 
@@ -11,7 +11,7 @@ def build(fields: Fields, name: str) -> Arch:
     """The architecture."""
     hidden, depth = fields.size("hidden_size", "n_embed"), fields.size("n_layer", "num_hidden_layers")
     heads, vocab = fields.size("n_head", "num_attention_heads"), fields.size("vocab_size")
-    head_dim = max(hidden // heads, 1)
+    head_dim = transformer.head_width(fields, hidden, heads)
     layer = Layer(
         mixer="full",
         matrices=(

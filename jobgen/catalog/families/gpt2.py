@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.catalog.arch import Arch, Layer
-from jobgen.catalog.families import parts
+from jobgen.catalog.families import parts, transformer
 from jobgen.catalog.families.fields import Fields
 
 
@@ -13,7 +13,7 @@ def build(fields: Fields, name: str) -> Arch:
     heads, vocab = fields.size("n_head", "num_attention_heads"), fields.size("vocab_size")
     positions = fields.size("n_positions", "max_position_embeddings")
     ffn = fields.size("n_inner", default=4 * hidden)
-    head_dim = max(hidden // heads, 1)
+    head_dim = transformer.head_width(fields, hidden, heads)
     one = fields.model_type == "gpt_bigcode" and fields.flag("multi_query", True)
     kv_heads = 1 if one else heads
     layer = Layer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.catalog.arch import Arch, Layer
-from jobgen.catalog.families import parts
+from jobgen.catalog.families import parts, transformer
 from jobgen.catalog.families.fields import Fields
 
 
@@ -12,7 +12,7 @@ def build(fields: Fields, name: str) -> Arch:
     hidden, depth = fields.size("hidden_size"), fields.size("num_hidden_layers")
     heads, ffn = fields.size("num_attention_heads"), fields.size("intermediate_size")
     vocab, bias = fields.size("vocab_size"), fields.flag("attention_bias", True)
-    head_dim = max(hidden // heads, 1)
+    head_dim = transformer.head_width(fields, hidden, heads)
     layer = Layer(
         mixer="full",
         matrices=(

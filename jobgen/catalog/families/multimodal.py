@@ -61,7 +61,9 @@ def build(fields: Fields, name: str) -> Arch:
     tower_config = fields.section("vision_config")
     kind = tower_config.get("model_type", tower_type)
     if kind not in (tower_type, outer_type, "siglip"):
-        raise UnknownArchitecture(outer_type, f"model type {outer_type!r} with the vision tower {kind!r} is not described")
+        raise UnknownArchitecture(
+            outer_type, f"model type {outer_type!r} with the vision tower {kind!r} is not described"
+        )
     reader = Fields(tower_config, tower_type, families.defaults(tower_type), "vision_config")
     reader.outer = fields
     tower = shapes(reader, arch.hidden)

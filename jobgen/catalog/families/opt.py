@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.catalog.arch import Arch, Layer, Matrix
-from jobgen.catalog.families import parts
+from jobgen.catalog.families import parts, transformer
 from jobgen.catalog.families.fields import Fields
 
 
@@ -16,7 +16,7 @@ def build(fields: Fields, name: str) -> Arch:
     before, bias = fields.flag("do_layer_norm_before", True), fields.flag("enable_bias", True)
     final = before and not fields.flag("_remove_final_layer_norm")
     kind = "layer" if fields.flag("layer_norm_elementwise_affine", True) else "none"
-    head_dim = max(hidden // heads, 1)
+    head_dim = transformer.head_width(fields, hidden, heads)
     names = ("q_proj", "k_proj", "v_proj", "out_proj")
     layer = Layer(
         mixer="full",

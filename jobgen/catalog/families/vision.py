@@ -10,7 +10,6 @@ from typing import NamedTuple
 from jobgen.catalog.arch import Matrix
 from jobgen.catalog.families.fields import Fields
 
-
 DEEPSTACK = 3
 """Layers of Qwen3-VL's tower that feed early text layers, where the configuration does not list them."""
 
@@ -105,9 +104,7 @@ def qwen2(fields: Fields, text: int) -> Tower:
     """The tower of Qwen2-VL: plain MLPs and LayerNorm; its ``hidden_size`` is the text's, ``embed_dim`` its own."""
     hidden, depth = fields.size("embed_dim"), fields.size("depth")
     ffn, merged = int(hidden * fields.number("mlp_ratio", 4)), hidden * fields.size("spatial_merge_size") ** 2
-    matrices = block(
-        depth, True, qkv=(hidden, 3 * hidden), proj=(hidden, hidden), fc1=(hidden, ffn), fc2=(ffn, hidden)
-    )
+    matrices = block(depth, True, qkv=(hidden, 3 * hidden), proj=(hidden, hidden), fc1=(hidden, ffn), fc2=(ffn, hidden))
     matrices += (one("0", merged, merged, True), one("2", merged, fields.size("hidden_size"), True))
     return Tower(matrices, _patches(fields, hidden) + depth * 4 * hidden + 2 * hidden)
 
