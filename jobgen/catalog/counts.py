@@ -135,10 +135,24 @@ def is_linear(matrix: Matrix, fused: bool) -> bool:
     return matrix.linear and not (fused and matrix.fused_since is not None)
 
 
-def target_names(arch: Arch, fused: bool = True) -> tuple[str, ...]:
-    """Names that a list of adapter targets may hold."""
-    found = dict.fromkeys(name for matrix, _ in matrices(arch) for name in (matrix.name, *_names(matrix, fused)))
+def target_names(arch: Arch, fused: bool = True, expert_adapters: bool = True) -> tuple[str, ...]:
+    """Names that a list of adapter targets may hold: those of an ``nn.Linear``, or of what peft >= 0.19 maps to one."""
+    found: dict[str, None] = {}
+    for matrix, _ in matrices(arch):
+        if is_linear(matrix, fused):
+            found |= dict.fromkeys(_names(matrix, fused))
+        elif fused and expert_adapters and matrix.adapter_rank:
+            found |= dict.fromkeys((*matrix.unfused, matrix.name))
     return tuple(found)
+
+
+def missing_partners(arch: Arch, targets: Collection[str]) -> tuple[str, ...]:
+    """Names that peft >= 0.19 demands beside ``targets``, gate and up of joined experts being one parameter now."""
+    missing: dict[str, None] = {}
+    for matrix, _ in matrices(arch):
+        if matrix.part == "expert" and matrix.adapter_rank and 0 < len(set(matrix.unfused) & set(targets)):
+            missing |= dict.fromkeys(name for name in matrix.unfused if name not in targets)
+    return tuple(missing)
 
 
 def _names(matrix: Matrix, fused: bool) -> tuple[str, ...]:

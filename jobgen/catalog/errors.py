@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class Unknown(LookupError):  # noqa: N818
@@ -52,12 +51,6 @@ class UnknownLink(Unknown):
     kind = "link"
 
 
-class UnknownRelease(Unknown):
-    """No release of that framework is in the catalogue."""
-
-    kind = "release"
-
-
 class BadConfig(ValueError):  # noqa: N818
     """A model configuration that cannot be read; ``field`` is the field to blame, "" for the whole file."""
 
@@ -86,5 +79,7 @@ class UnknownArchitecture(ValueError):  # noqa: N818
 
 def nearest(name: str, names: Iterable[str], count: int = 3) -> tuple[str, ...]:
     """The names most like ``name``, best first."""
+    from difflib import get_close_matches  # slow to import, needed on an error only
+
     lower = {item.lower(): item for item in names}
     return tuple(lower[item] for item in get_close_matches(name.lower(), lower, count, 0.5))

@@ -139,4 +139,21 @@ def test_modules_to_save() -> None:
     assert counts.module_parameters(tied, ["lm_head"]) == tied.vocab * tied.hidden
     assert counts.module_parameters(untied, ["lm_head", "embed_tokens"]) == 2 * untied.vocab * untied.hidden
     assert "q_proj" in counts.target_names(untied)
-    assert "W_pack" not in counts.target_names(untied)
+    assert "embed_tokens" not in counts.target_names(untied)
+
+
+def test_target_names_follow_the_releases() -> None:
+    arch = models.load("Qwen3-30B-A3B")
+    attention = ("q_proj", "k_proj", "v_proj", "o_proj")
+    assert counts.target_names(arch, expert_adapters=False) == (*attention, "lm_head")
+    assert set(counts.target_names(arch, fused=False)) == {
+        *attention,
+        "gate",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+        "lm_head",
+    }
+    assert {"gate_up_proj", "gate_proj", "gate"} < set(counts.target_names(arch))
+    assert counts.missing_partners(arch, ["q_proj", "gate_proj"]) == ("up_proj",)
+    assert counts.missing_partners(arch, ["gate_proj", "up_proj"]) == ()
