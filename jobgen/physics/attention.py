@@ -39,7 +39,7 @@ def eager(tape: Tape, build: Build, query: Value, key: Value, value: Value, laye
     heads = layer.heads
     size = 4 if build.kernel == "math" else build.compute
     query, key, value = (cast(tape, each, size) for each in (query, key, value))
-    raw = tape.op([query, key], heads, size, "square", [query, key])
+    raw = tape.op([query, key], heads, size, "square", [query, key], kind="addmm")
     scaled = tape.op([raw], heads, size, "square")
     if build.module.softcap:
         curve = tape.op([scaled], heads, size, "square", save_output=True)
@@ -48,9 +48,8 @@ def eager(tape: Tape, build: Build, query: Value, key: Value, value: Value, laye
     soft_size = 4 if build.style.softmax_float32 or size == 4 else size
     soft = tape.op([masked], heads, soft_size, "square", save_output=True)
     weights = cast(tape, soft, size)
-    product = tape.op([weights, value], out_width, size, "tensor", [weights, value])
-    out = tape.op([product], out_width, build.compute, "tensor")
-    return out
+    product = tape.op([weights, value], out_width, size, "tensor", [weights, value], kind="addmm")
+    return tape.op([product], out_width, build.compute, "tensor")
 
 
 def attention(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[Matrix, ...]) -> Value:

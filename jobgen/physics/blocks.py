@@ -8,7 +8,7 @@ from jobgen.catalog.arch import Layer, Matrix
 from jobgen.physics import cost
 from jobgen.physics.cost import Unit
 from jobgen.physics.modules import Module, Norm, Style
-from jobgen.physics.tape import Tape, Value
+from jobgen.physics.tape import Kind, Tape, Value
 
 
 class Build(NamedTuple):
@@ -59,7 +59,7 @@ def linear(tape: Tape, build: Build, x: Value, matrix: Matrix, unit: Unit, width
     if build.autocast and build.weights != build.compute and not build.quantized:
         fixed: Unit = "fixed" if matrix.split == "none" else "fixed_tensor"
         saved.append(tape.value(matrix.inputs * matrix.outputs, size, fixed, grad=False))
-    kind = "op" if matrix.bias or build.quantized else "matmul"
+    kind: Kind = "addmm" if matrix.bias or build.quantized else "matmul"
     out = tape.op([given], width, size, unit, saved, kind=kind)
     if build.rank and matrix.name in build.targets:
         out = adapter(tape, build, x, out, matrix, unit)
@@ -97,7 +97,6 @@ def norm(tape: Tape, build: Build, x: Value, groups: float = 1, kind: Norm | Non
     """A norm over the last dimension; ``groups``: rows per token (heads)."""
     kind = kind or build.style.norm or build.module.norm
     unit, width, size = x.unit, x.width, x.bytes
-    weight = build.weights
     if kind.startswith("fused"):
         given = cast(tape, x, 4) if kind == "fused_float32" else x
         row = tape.value(groups, 4, unit, grad=False)
@@ -120,12 +119,13 @@ def norm(tape: Tape, build: Build, x: Value, groups: float = 1, kind: Norm | Non
     variance = tape.op([square], groups, 4, unit)
     root = tape.op([variance], groups, 4, unit, save_output=True)
     normed = tape.op([given, root], width, 4, unit, [given, root], backward=full)
+    reduced = full if build.trained else cost.ZERO  # product with the normed values before it is summed
     if kind == "rms":
         normed = cast(tape, normed, size)
-        wide = max(size, weight)
-        out = tape.op([normed], width, wide, unit, [normed] if build.trained else [], backward=cost.cost(unit, wide * width) if build.trained else cost.ZERO)
-        return out
-    out = tape.op([normed], width, 4, unit, [normed] if build.trained else [], backward=full if build.trained else cost.ZERO)
+        wide = max(size, build.weights)
+        saved = [normed] if build.trained else []
+        return tape.op([normed], width, wide, unit, saved, backward=cost.scale(wide / 4, reduced))
+    out = tape.op([normed], width, 4, unit, [normed] if build.trained else [], backward=reduced)
     return cast(tape, out, size)
 
 

@@ -33,7 +33,7 @@ ZERO: Cost = (0.0,) * len(UNITS)
 def cost(unit: Unit, amount: float) -> Cost:
     """``amount`` bytes per ``unit``."""
     index = _INDEX[unit]
-    return ZERO[:index] + (float(amount),) + ZERO[index + 1 :]
+    return (*ZERO[:index], float(amount), *ZERO[index + 1 :])
 
 
 def add(*costs: Cost) -> Cost:

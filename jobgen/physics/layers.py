@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from jobgen.catalog.arch import Layer
+from jobgen.catalog.arch import Layer, Matrix
 from jobgen.physics import attention, blocks, moe
 from jobgen.physics.blocks import Build
 from jobgen.physics.tape import Profile, Tape, Value, profile
@@ -42,7 +42,7 @@ def decoder(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
     return x
 
 
-def mix(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[blocks.Matrix, ...]) -> Value:
+def mix(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[Matrix, ...]) -> Value:
     """The layer's token mixer."""
     if layer.mixer == "mla":
         return attention.latent(tape, build, x, layer, matrices)
@@ -51,7 +51,7 @@ def mix(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[blocks
     return attention.attention(tape, build, x, layer, matrices)
 
 
-def feed(tape: Tape, build: Build, x: Value, layer: Layer, dense: tuple[blocks.Matrix, ...]) -> Value:
+def feed(tape: Tape, build: Build, x: Value, layer: Layer, dense: tuple[Matrix, ...]) -> Value:
     """The layer's MLP or mixture."""
     if layer.experts:
         return moe.mixture(tape, build, x, layer)

@@ -52,12 +52,12 @@ def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) ->
     indices = tape.value(k, 8, "row", grad=False)
     rows = tape.op([x], k * first.inputs, x.bytes, "row", extra=[indices])
     rows = blocks.cast(tape, rows, size)
-    wide = tape.op([rows], k * first.outputs, size, "row_tensor", [*([rows] if build.trained else []), *extra[:1]], kind="op")
+    wide = tape.op([rows], k * first.outputs, size, "row_tensor", [*([rows] if build.trained else []), *extra[:1]], kind="addmm")
     product = (
         blocks.gated(tape, build, wide, layer.activation, k * ffn, "row_tensor")
         if layer.gated
         else blocks.activation(tape, wide, layer.activation)
     )
-    out = tape.op([product], k * second.outputs, size, "row", [*([product] if build.trained else []), *extra[1:]])
+    out = tape.op([product], k * second.outputs, size, "row", [*([product] if build.trained else []), *extra[1:]], kind="addmm")
     weighted = tape.op([out, weights], k * second.outputs, size, "row", [out, weights])
     return tape.op([weighted], second.outputs, size, "sequence", aliases=False)

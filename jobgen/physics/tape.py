@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 from jobgen.physics import cost
 from jobgen.physics.cost import ZERO, Cost, Unit
 
-Kind = Literal["op", "matmul", "attention", "reduce"]
-"""What a selective policy can ask about an operation (matmul: torch's ``mm``, no bias)."""
+Kind = Literal["op", "matmul", "addmm", "attention", "reduce"]
+"""What a policy can ask about an operation: matmul is torch's ``mm``, addmm one with a bias, a grouped one or a bmm."""
 
 
 class Value:
@@ -59,6 +59,11 @@ class Profile(NamedTuple):
     """Peaks of forward and backward with everything saved, input and the incoming gradient included."""
     policy: Cost
     """Outputs that torchtitan's operator policy keeps (every second matmul, attention, reduce-scatter), input apart."""
+    compiled: Cost
+    """Kept when torch.compile fuses elementwise chains: their inputs, which matmuls and attention made, and the input
+    (functorch/_aot_autograd min-cut partitioner: what is cheap to fuse is made again)."""
+    compiled_training: tuple[Cost, ...]
+    """Peaks of a compiled backward: what is kept, and a matmul's two gradients or a fused chain's ends."""
     squares: Cost
     """Saved by core attention alone (scores and the like), which Megatron's selective recomputation leaves out."""
 
@@ -118,6 +123,7 @@ def profile(tape: Tape, start: Value, end: Value, outer: frozenset[Value] = froz
             if value.storage not in outer:
                 storages[value.storage] = storages.get(value.storage, 0) + 1
     saved = cost.add(ZERO, *(storage.cost for storage in storages))
+    compiled = _sources(tape, start)
     core = [value for value in tape.core if value in storages and value is not start]
     outside_core = {v.storage for op in tape.ops for v in op.saved} - tape.core
     made_in_core = [value for value in core if value not in outside_core]
@@ -128,6 +134,8 @@ def profile(tape: Tape, start: Value, end: Value, outer: frozenset[Value] = froz
         forward=cost.frontier(_forward(tape, start, end)),
         training=cost.frontier(_training(tape, start, end) + _backward(tape, start, end, dict(storages))),
         policy=_policy(tape, start),
+        compiled=cost.add(ZERO, *(value.cost for value in compiled)),
+        compiled_training=cost.frontier(_compiled_training(tape, start, end, compiled)),
         squares=cost.add(ZERO, *(value.cost for value in made_in_core if value.unit in ("square", "mask"))),
     )
 
@@ -236,3 +244,37 @@ def _policy(tape: Tape, start: Value) -> Cost:
         elif op.kind in ("attention", "reduce"):
             kept.extend(value.storage for value in op.outputs)
     return cost.add(ZERO, *(value.cost for value in dict.fromkeys(kept) if value is not start.storage))
+
+
+def _sources(tape: Tape, start: Value) -> tuple[Value, ...]:
+    """Storages from which elementwise operations can make again everything that backward reads."""
+    maker = {value.storage: op for op in reversed(tape.ops) for value in op.outputs if value.storage is value}
+    kept: dict[Value, None] = {}
+    seen: set[Value] = set()
+    todo = [value.storage for op in tape.ops for value in op.saved]
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = maker.get(value)
+        if op is None or op.kind != "op":
+            kept[value] = None
+        else:
+            todo.extend(each.storage for each in op.inputs)
+    return tuple(kept)
+
+
+def _compiled_training(tape: Tape, start: Value, end: Value, kept: tuple[Value, ...]) -> list[Cost]:
+    """Live bytes at each matmul's backward: what is kept of earlier operations, its operands made again, gradients."""
+    base = cost.add(ZERO, end.cost, *(value.cost for value in kept))
+    if start not in kept:
+        base = cost.add(base, start.cost)
+    peaks = [base]
+    for op in reversed(tape.ops):
+        made = [value for value in op.outputs if value.storage in kept]
+        if op.kind != "op":
+            again = [value.cost for value in op.saved if value.storage not in kept]
+            peaks.append(cost.add(base, op.outputs[0].cost, *again, *(value.cost for value in op.inputs if value.grad)))
+            base = cost.less(base, cost.add(ZERO, *(value.cost for value in made)))
+    return peaks

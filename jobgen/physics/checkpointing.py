@@ -1,0 +1,59 @@
+"""What each checkpointing policy keeps of a layer, and what it has to make again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from jobgen.physics import cost
+from jobgen.physics.cost import ZERO, Cost
+from jobgen.physics.tape import Profile
+
+if TYPE_CHECKING:
+    from jobgen.effective.setup import Activations
+
+FIXED = 7
+"""Index of the first coefficient that counts weights' copies (``cost.UNITS``)."""
+
+
+class Part(NamedTuple):
+    """One layer under a policy."""
+
+    kept: tuple[tuple[float, Cost], ...]
+    """Weighted coefficients of what stays until the layer's backward (weights: shares of layers)."""
+    working: tuple[Cost, ...]
+    """Peaks of the layer's backward beyond what is kept."""
+    forward: tuple[Cost, ...]
+    """Peaks of its forward beyond what is kept."""
+    casts: Cost
+    """Copies of weights that autocast caches through the forward pass although nothing is saved."""
+
+
+@lru_cache(maxsize=2048)
+def _part(profile: Profile, mode: str, policy: str, every: int, compiled: bool) -> Part:
+    saved = profile.compiled if compiled else profile.saved
+    peaks = profile.compiled_training if compiled else profile.training
+    copies = ZERO[:FIXED] + profile.saved[FIXED:]
+    whole = _beyond(peaks, saved)
+    if mode == "none":
+        return Part(((1.0, saved),), whole, _beyond(profile.forward, saved), ZERO)
+    again = _beyond(peaks, profile.input)
+    if mode == "full":
+        return Part(((1.0, profile.input),), again, profile.forward, copies)
+    if policy == "layers":
+        share = 1 / every
+        return Part(((share, profile.input), (1 - share, saved)), again, profile.forward, cost.scale(share, copies))
+    if policy == "core_attention":
+        kept = cost.less(saved, profile.squares)
+        return Part(((1.0, kept),), _beyond(peaks, kept), _beyond(profile.forward, kept), ZERO)
+    kept = cost.add(profile.input, profile.policy)
+    return Part(((1.0, kept),), _beyond(peaks, kept), profile.forward, copies)
+
+
+def part(profile: Profile, now: Activations, compiled: bool) -> Part:
+    """What a layer keeps and needs under the effective policy."""
+    return _part(profile, now.checkpointing, now.policy, now.every, compiled)
+
+
+def _beyond(peaks: tuple[Cost, ...], kept: Cost) -> tuple[Cost, ...]:
+    return tuple(cost.less(peak, kept) for peak in peaks)
