@@ -150,7 +150,7 @@ def missing_partners(arch: Arch, targets: Collection[str]) -> tuple[str, ...]:
     """Names that peft >= 0.19 demands beside ``targets``, gate and up of joined experts being one parameter now."""
     missing: dict[str, None] = {}
     for matrix, _ in matrices(arch):
-        if matrix.part == "expert" and matrix.adapter_rank and 0 < len(set(matrix.unfused) & set(targets)):
+        if matrix.part == "expert" and matrix.adapter_rank and len(set(matrix.unfused) & set(targets)) > 0:
             missing |= dict.fromkeys(name for name in matrix.unfused if name not in targets)
     return tuple(missing)
 
