@@ -1,0 +1,87 @@
+"""From live tensors to what nvidia-smi shows: caching allocator, CUDA context, communicators, and how sure it all is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobgen.physics.arrays import larger
+from jobgen.physics.ledger import ALWAYS, BACKWARD_END, BACKWARD_START, FORWARD, LOSS, PHASES, Term, alive
+from jobgen.physics.sizes import Sizes, Stage
+
+if TYPE_CHECKING:
+    from jobgen.effective.setup import Effective
+
+MIB, GIB = 2**20, 2**30
+
+CONTEXT = {7: 0.45 * GIB, 8: 0.5 * GIB, 9: 0.6 * GIB, 10: 0.8 * GIB, 12: 0.6 * GIB}
+"""CUDA context with lazily loaded kernels by major compute capability (hardware notes, section 3: 256-481 MiB idle,
+500-700 on Hopper, up to 900 on Blackwell; torch 2)."""
+KERNELS = 0.3 * GIB
+"""cuBLAS, cuDNN, flash-attention and Triton kernels that a training step loads (same section: 0.5-1.0 GiB at the peak)."""
+HIP_CONTEXT = 0.45 * GIB
+"""ROCm (same section: 300-600 MiB, known)."""
+GROUP = 0.5 * GIB
+"""One NCCL communicator with ring and tree channels (hardware notes, section 4: 544-688 MiB a group on A100 NVLink,
+0.3-0.9 GiB computed from the code)."""
+NVLS = 0.25 * GIB
+"""NVLink SHARP buffers of one communicator on Hopper and later (same section: 256-384 MiB)."""
+
+
+class Doubt(NamedTuple):
+    """Relative uncertainty of the estimate of live tensors, below and above."""
+
+    below: float
+    above: float
+
+
+def reserve(effective: Effective, allocated: tuple[Term, ...], stage: Stage) -> tuple[Term, ...]:
+    """What the caching allocator holds beyond live tensors.
+
+    Blocks are rounded to 512 B, segments to 2 MiB (20 MiB for blocks of 1-10 MiB), and a freed block that a smaller
+    tensor splits cannot serve its own size again (c10/cuda/CUDACachingAllocator.cpp): as much as the largest transient
+    tensor is lost once. Where shapes vary, blocks cached for an earlier shape stay beside those of the longest.
+    """
+    transient: Any = 0
+    for bit, _ in PHASES:
+        if bit & (FORWARD | LOSS | BACKWARD_START | BACKWARD_END):
+            moving = tuple(t for t in allocated if t.phases != ALWAYS and t.component in _MOVING)
+            transient = larger(transient, alive(moving, bit, ("allocated",)))
+    share = 0.05 if expandable(effective) else 0.1 + (0.1 if effective.batch.padding else 0.0)
+    source = "c10/cuda/CUDACachingAllocator.cpp: rounding, splitting, no defragmentation"
+    return (
+        Term("fragmentation", "workspace", "reserved", ALWAYS, share * transient + 64 * MIB,
+             f"{share:.0%} of what comes and goes in a step, cached in blocks that do not fit again", source),
+    )  # fmt: skip
+
+
+_MOVING = frozenset({"activations", "logits_and_loss", "communication", "workspace", "gradients"})
+
+
+def expandable(effective: Effective) -> bool:
+    """The allocator may grow segments, so that blocks do not have to match."""
+    conf = effective.spec.launch.env.get("PYTORCH_CUDA_ALLOC_CONF", "") + effective.spec.launch.env.get("PYTORCH_ALLOC_CONF", "")
+    if "expandable_segments" in conf:
+        return "expandable_segments:True" in conf.replace(" ", "")
+    return any(name == "PYTORCH_CUDA_ALLOC_CONF" and "expandable_segments" in value for name, value in effective.framework.environment)
+
+
+def outside(effective: Effective, sizes: Sizes) -> tuple[Term, ...]:
+    """What torch's counters do not see."""
+    gpu, layout = effective.gpu, effective.layout
+    context = HIP_CONTEXT if gpu.compute_capability is None else CONTEXT.get(gpu.compute_capability[0], 0.6 * GIB)
+    found = [Term("context", "context", "device", ALWAYS, context + KERNELS, "CUDA context and the kernels that a step loads",
+                  "ml-engineering training/performance; pytorch #109888")]  # fmt: skip
+    groups = sum(size > 1 for size in (
+        layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data, layout.replicate,
+    ))  # fmt: skip
+    if groups:
+        nvls = NVLS if gpu.compute_capability is not None and gpu.compute_capability[0] >= 9 and layout.processes_per_node >= 4 else 0.0
+        found.append(Term("communicators", "context", "device", ALWAYS, groups * GROUP + nvls,
+                          f"buffers of {groups} NCCL communicator{'s' if groups > 1 else ''}", "NVIDIA/nccl #964; buffers by the code of NCCL 2.30"))  # fmt: skip
+    return tuple(found)
+
+
+def doubt(effective: Effective) -> Doubt:
+    """How far the live tensors may be off."""
+    above = 0.08 + (0.04 if effective.batch.padding else 0.0) + (0.05 if effective.arch.moe else 0.0)
+    return Doubt(0.12, above)

@@ -1,0 +1,177 @@
+"""What is whole for a while: gathered units, unsharded gradients, buckets, dequantised weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobgen.effective.numbers import megatron
+from jobgen.frameworks import states as table
+from jobgen.frameworks import zero
+from jobgen.physics.arrays import larger, smaller
+from jobgen.physics.inventory import Unit, inventory
+from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, FORWARD, LOAD, LOSS, STEP, Term
+from jobgen.physics.sizes import Sizes, Stage
+from jobgen.physics.states import held, total
+
+if TYPE_CHECKING:
+    from jobgen.effective.setup import Effective
+
+BACKWARD = BACKWARD_START | BACKWARD_END
+PASS = FORWARD | LOSS | BACKWARD
+_FSDP2 = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py"
+_FSDP1 = "torch/distributed/fsdp/_runtime_utils.py"
+
+
+def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
+    """Everything that sharding makes whole for a while, and the workspace of quantised layers."""
+    found: list[Term] = []
+    kind = effective.sharded.kind
+    if kind in ("fsdp1", "fsdp2"):
+        found += _fsdp(effective, sizes, stage)
+    elif kind == "zero3":
+        found += _zero3(effective, sizes, stage)
+    elif kind in ("zero1", "zero2") and not megatron(effective):
+        found += _zero12(effective, sizes, stage)
+    found += _loading(effective, sizes, stage)
+    found += _dequantised(effective, stage, sizes)
+    return tuple(found)
+
+
+def _whole(effective: Effective, unit: Unit, sizes: Sizes) -> Any:
+    """Bytes of one gathered unit: 16 bit (or as quantised; adapters in the dtype they are gathered in)."""
+    width = effective.numbers.compute if effective.numbers.weights <= 4 else effective.numbers.weights
+    return width * unit.plain.local(sizes) + unit.packed.local(sizes) + width * unit.adapters.local(sizes)
+
+
+def _largest_layer(effective: Effective, sizes: Sizes, stage: Stage, trained: bool) -> Any:
+    best: Any = 0.0
+    for unit, count in zip(inventory(effective).layers, stage.layers, strict=True):
+        if isinstance(count, int) and not count:
+            continue
+        size = unit.trained.local(sizes) if trained else _whole(effective, unit, sizes)
+        best = larger(best, size)
+    return best
+
+
+def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
+    """Units of FSDP: the one at work, the one that is fetched ahead, the root, and gradients on their way."""
+    sharded, numbers = effective.sharded, effective.numbers
+    if not isinstance(sizes.weights_shards, int | float) or sizes.weights_shards > 1:
+        source = _FSDP2 if sharded.kind == "fsdp2" else _FSDP1
+        layer = _largest_layer(effective, sizes, stage, trained=False)
+        gradient = _largest_layer(effective, sizes, stage, trained=True)
+        outer = [unit for unit, _ in held(effective, stage)[len(stage.layers) :]]
+        whole: Any = 0.0
+        outer_trained: Any = 0.0
+        for unit in outer:
+            whole, outer_trained = whole + _whole(effective, unit, sizes), outer_trained + unit.trained.local(sizes)
+        found = [
+            Term("gathered", "communication", "allocated", FORWARD | BACKWARD, sharded.gathered_units * layer,
+                 f"{sharded.gathered_units} gathered layers: the one at work and the next", source),
+            Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, _reduced(effective, gradient),
+                 "gradients of one layer, whole, and their copy for the reduce-scatter", source),
+        ]  # fmt: skip
+        if sharded.root_gathered:
+            found.append(Term("root", "communication", "allocated", PASS, whole, "the root unit (embedding, head, norm) stays gathered", source))
+            found.append(Term("root_gradients", "communication", "allocated", BACKWARD, numbers.compute * outer_trained,
+                              "the root unit's gradients, whole until its reduce-scatter", source))  # fmt: skip
+        else:
+            found.append(Term("head", "communication", "allocated", LOSS | BACKWARD_START, whole / max(1, len(outer) - 1), "the head's gathered unit", source))
+        if sharded.kind == "fsdp1" and effective.spec.training.method != "full" and _reentrant(effective):
+            found.append(_kept_gradients(effective, sizes, stage))
+        return found
+    return []
+
+
+def _reduced(effective: Effective, gradient: Any) -> Any:
+    """Bytes of one unit's gradients in flight: as backward made them, and flattened in the reduction's dtype."""
+    numbers = effective.numbers
+    return (numbers.compute + numbers.reduce) * gradient
+
+
+def _reentrant(effective: Effective) -> bool:
+    """Layers are recomputed by the reentrant checkpoint, which makes each layer's input a leaf."""
+    if effective.activations.checkpointing != "full" or effective.spec.training.framework not in table.HF:
+        return False
+    options = effective.spec.training.options
+    written = options.get("gradient_checkpointing_kwargs")
+    if isinstance(written, dict) and "use_reentrant" in written:
+        return bool(written["use_reentrant"])
+    return effective.versions["transformers"] < (5, 0)
+
+
+def _kept_gradients(effective: Effective, sizes: Sizes, stage: Stage) -> Term:
+    """FSDP1 hooks the inputs of units without trained weights; a hook on a leaf keeps it and its gradient to the end."""
+    layers = sum(stage.layers)
+    size = layers * sizes.micro * sizes.sequence * effective.arch.hidden * effective.numbers.residual
+    return Term(
+        "input_gradients", "activations", "allocated", BACKWARD_END, size,
+        "gradients of all layer inputs, kept until backward ends by FSDP's hooks on frozen units",
+        "torch/distributed/fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook: a multi-grad hook holds the"
+        " leaf's AccumulateGrad node; its handle is removed when backward ends",
+    )  # fmt: skip
+
+
+def _zero3(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
+    """ZeRO-3: parameters that stay live for reuse, the module at work, reduce buckets."""
+    buckets, numbers = zero.buckets(3, effective.arch.hidden), effective.numbers
+    source = "DeepSpeed runtime/zero/partitioned_param_coordinator.py, stage3.py"
+    layer = _largest_layer(effective, sizes, stage, trained=False)
+    units = held(effective, stage)
+    everything: Any = 0.0
+    largest_outer: Any = 0.0
+    for index, (unit, count) in enumerate(units):
+        everything = everything + count * _whole(effective, unit, sizes)
+        if index >= len(stage.layers):
+            largest_outer = larger(largest_outer, _whole(effective, unit, sizes))
+    live = smaller(everything, larger(numbers.weights * buckets.stage3_max_live_parameters, larger(layer, largest_outer)))
+    found = [Term(
+        "live_parameters", "communication", "allocated", PASS, live,
+        f"gathered parameters: at most stage3_max_live_parameters ({buckets.stage3_max_live_parameters:.0e}) kept for reuse", source,
+    )]  # fmt: skip
+    bucket = numbers.reduce * buckets.reduce_bucket_size * (2 if buckets.overlap_comm else 1)
+    trained = total(units, "trained").local(sizes)
+    gradient = _largest_layer(effective, sizes, stage, trained=True)
+    found.append(Term("reduce_bucket", "communication", "allocated", PASS | STEP, smaller(bucket, 2 * numbers.reduce * trained),
+                      "buckets of gradients on their way", source))  # fmt: skip
+    found.append(Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, numbers.reduce * gradient,
+                      "gradients of one layer before they are reduced", source))  # fmt: skip
+    return found
+
+
+def _zero12(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
+    """ZeRO-1 and 2: reduce buckets through backward."""
+    stage_number = zero.stage(effective.sharded.kind)
+    buckets, numbers = zero.buckets(stage_number, effective.arch.hidden), effective.numbers
+    source = "DeepSpeed runtime/zero/stage_1_and_2.py (ipg buckets of reduce_bucket_size)"
+    trained = total(held(effective, stage), "trained").local(sizes)
+    bucket = smaller(1.0 * buckets.reduce_bucket_size, trained) * numbers.reduce * (2 if buckets.overlap_comm else 1)
+    found = [Term("reduce_bucket", "communication", "allocated", BACKWARD, bucket, "buckets of gradients on their way", source)]
+    if stage_number == 2:
+        gradient = _largest_layer(effective, sizes, stage, trained=True)
+        found.append(Term("unsharded_gradients", "communication", "allocated", BACKWARD, numbers.gradients * gradient,
+                          "gradients of one layer before they are reduced", source))  # fmt: skip
+    return found
+
+
+def _loading(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
+    """A whole model on the GPU before sharding cuts it."""
+    if not effective.loading.full_on_gpu or effective.sharded.kind not in ("fsdp1", "fsdp2", "zero3"):
+        return []
+    units, width = held(effective, stage), effective.numbers.weights
+    whole = width * total(units, "plain").local(sizes) + total(units, "packed").local(sizes)
+    cut = width * total(units, "plain").sharded(sizes, sizes.weights_shards) + total(units, "packed").sharded(
+        sizes, sizes.weights_shards if effective.quantized.sharded else 1
+    )
+    return [Term("whole_model", "weights", "allocated", LOAD, larger(whole - cut, 0.0), "the whole model before sharding cuts it",
+                 "the loader puts every rank's copy on its own GPU (effective loading)")]  # fmt: skip
+
+
+def _dequantised(effective: Effective, stage: Stage, sizes: Sizes) -> list[Term]:
+    """One matrix at a time in 16 bit while it multiplies."""
+    if effective.quantized.type is None:
+        return []
+    largest = max((unit.dequantised for unit, count in held(effective, stage)), default=0.0)
+    return [Term("dequantised", "workspace", "allocated", FORWARD | BACKWARD, effective.numbers.compute * largest / sizes.tensor,
+                 "the largest quantised tensor in 16 bit while it multiplies",
+                 "bitsandbytes autograd/_functions.py MatMul4Bit: dequantize_4bit in forward and backward")]  # fmt: skip

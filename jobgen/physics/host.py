@@ -1,0 +1,148 @@
+"""Host memory of one node: while loading, in steady state, and at the peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobgen.catalog import counts
+from jobgen.effective.numbers import engine
+from jobgen.physics.arrays import larger, power_of_two
+from jobgen.physics.inventory import inventory
+from jobgen.physics.sizes import Sizes
+from jobgen.physics.storage import storage, trainable
+
+if TYPE_CHECKING:
+    from jobgen.effective.setup import Effective
+
+GIB = 2**30
+PROCESS = 2.5 * GIB
+"""One rank's Python, torch, CUDA libraries and tokenizer: resident pages after CUDA starts (about 2-3 GiB in practice;
+known, no log in the notes)."""
+WORKER = 0.6 * GIB
+"""One data-loader process: a forked interpreter with torch imported and its prefetched batches (known)."""
+DATA_WORKERS = 0
+"""transformers and torch start none unless asked (dataloader_num_workers, num_workers)."""
+
+
+class Part(NamedTuple):
+    """One line of the host's breakdown, bytes per node. ``during``: load, steady or both."""
+
+    id: str
+    during: str
+    bytes: Any
+    words: str
+    source: str
+
+
+class Host(NamedTuple):
+    """Bytes per node."""
+
+    load: Any
+    steady: Any
+    peak: Any
+    parts: tuple[Part, ...]
+
+
+def host(effective: Effective, sizes: Sizes) -> Host:
+    """Host memory of a node. Loading and steady state do not coincide; what every process needs is in both."""
+    parts = (*_always(effective, sizes), *_loading(effective, sizes), *_offloaded(effective, sizes), *_saving(effective, sizes))
+    load: Any = sum(part.bytes for part in parts if part.during in ("load", "both"))
+    steady: Any = sum(part.bytes for part in parts if part.during in ("steady", "both"))
+    return Host(load, steady, larger(load, steady), parts)
+
+
+def _always(effective: Effective, sizes: Sizes) -> list[Part]:
+    found = [Part("processes", "both", sizes.ranks_per_node * PROCESS, "a process per rank: interpreter, torch, CUDA libraries", "known")]
+    data = effective.spec.training.data
+    workers = data.workers if data is not None and data.workers is not None else DATA_WORKERS
+    if workers:
+        found.append(Part("workers", "steady", sizes.ranks_per_node * workers * WORKER, f"{workers} data-loader processes per rank", "known"))
+    return found
+
+
+def model_bytes(effective: Effective) -> float:
+    """The base weights as stored: quantised where they are, else 16 bit."""
+    found, arch, width = inventory(effective), effective.arch, effective.loading.dtype_bytes
+    units = [(unit, arch.pattern.count(kind)) for kind, unit in enumerate(found.layers)]
+    units += [(found.embedding, 1), (found.head, 1), (found.rest, 1)]
+    if effective.quantized.type is None or not effective.loading.quantized_copy:
+        return width * counts.total(arch)
+    return sum(n * (unit.packed.whole + unit.state.whole + 2.0 * unit.plain.whole) for unit, n in units)
+
+
+def _loading(effective: Effective, sizes: Sizes) -> list[Part]:
+    loading = effective.loading
+    copies = loading.copies_per_node
+    if loading.mode == "none" or not copies:
+        return []
+    each = model_bytes(effective)
+    what = "quantised" if loading.quantized_copy else f"{8 * loading.dtype_bytes:.0f}-bit"
+    return [Part("copies", "load", copies * each, f"{copies} private {what} cop{'ies' if copies > 1 else 'y'} of the weights",
+                 "effective loading")]  # fmt: skip
+
+
+def _offloaded(effective: Effective, sizes: Sizes) -> list[Part]:
+    placed, numbers = effective.offloaded, effective.numbers
+    found: list[Part] = []
+    arch, trained = effective.arch, trainable(effective)
+    share = sizes.world / sizes.nodes / sizes.world  # the part of all states that one node's ranks hold
+    full = effective.spec.training.method == "full"
+    name = engine(effective)
+    if placed.parameters == "cpu":
+        if full:
+            weights = (numbers.weights if name.startswith("deepspeed") else numbers.trainable) * counts.total(arch) * share
+        else:
+            weights = _frozen(effective) * share
+        weights = weights * (sizes.replicate if not isinstance(sizes.replicate, int) or sizes.replicate > 1 else 1)
+        found.append(Part("parameters", "steady", weights, "this node's part of the parameters", "effective offload"))
+        if placed.pinned:
+            found.append(Part("parameters_rounding", "steady", _rounded(effective, sizes) - weights,
+                              "pinned buffers rounded up to powers of two", "ATen CachingHostAllocator.h; rules LH03"))  # fmt: skip
+    if placed.optimizer == "cpu":
+        states = numbers.master + effective.stepped.moments_bytes
+        if name.startswith("deepspeed"):
+            states = 4.0 + effective.stepped.moments_bytes + 4.0  # master, moments, fp32 gradients
+        elif name == "fsdp":
+            states = effective.stepped.moments_bytes + 4.0
+        elif name == "megatron":
+            states = numbers.master + effective.stepped.moments_bytes + 4.0
+        cut = share if effective.sharded.kind in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2") else sizes.ranks_per_node
+        amount = states * trained * cut
+        found.append(Part("optimizer", "steady", amount, f"masters, moments and gradients x {states:g} B of this node's part",
+                          "DeepSpeed stage3.py estimate_zero3_model_states_mem_needs: 16-18 bytes"))  # fmt: skip
+    return found
+
+
+def _frozen(effective: Effective) -> float:
+    """Bytes of the frozen base that sharding cuts and offload moves: quantised values and 16-bit rest, no quant_state."""
+    found, arch = inventory(effective), effective.arch
+    units = [(unit, arch.pattern.count(kind)) for kind, unit in enumerate(found.layers)]
+    units += [(found.embedding, 1), (found.head, 1), (found.rest, 1)]
+    return sum(n * (unit.packed.whole + effective.numbers.weights * unit.plain.whole) for unit, n in units)
+
+
+def _rounded(effective: Effective, sizes: Sizes) -> Any:
+    """Bytes of all pinned buffers of a node: one per parameter and rank (DeepSpeed partitions each parameter)."""
+    ranks, width = effective.sharded.weights, effective.numbers.weights
+    total = 0.0
+    for matrix, times in counts.matrices(effective.arch):
+        stored = _stored(effective, matrix.part) if matrix.linear else width
+        pieces = matrix.copies * max(1, len(matrix.unfused) if matrix.unfused else 1)
+        each = matrix.copies * matrix.inputs * matrix.outputs / pieces * stored / ranks
+        total += times * pieces * power_of_two(each)
+    return total * effective.layout.world / effective.layout.nodes
+
+
+def _stored(effective: Effective, part: str) -> float:
+    quantized = effective.quantized
+    if quantized.type is None or part in ("head", "embedding") or (part == "expert" and not quantized.experts):
+        return effective.numbers.weights
+    return 0.5 if quantized.type in ("nf4", "fp4", "gptq-int4") else 1.0
+
+
+def _saving(effective: Effective, sizes: Sizes) -> list[Part]:
+    checkpoint = effective.spec.checkpoint
+    if not checkpoint.async_:
+        return []
+    size = storage(effective).size / sizes.nodes
+    return [Part("async_checkpoint", "steady", size, "a host copy of the checkpoint while it is written", "torch.distributed.checkpoint async_save")]

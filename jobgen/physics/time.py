@@ -1,0 +1,124 @@
+"""Time of a step from arithmetic, offload traffic and communication, at stated utilisations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobgen.catalog import counts
+from jobgen.catalog.arch import Layer
+from jobgen.physics.arrays import larger
+from jobgen.physics.sizes import Sizes
+
+if TYPE_CHECKING:
+    from jobgen.effective.setup import Effective
+
+UTILISATION = 0.45
+"""Share of the dense peak that the executed FLOPs of a well-fed step reach (throughput notes: 0.35-0.55 on dense models
+in the published tables of llm-foundry, torchtitan and Megatron)."""
+LINK = 0.8
+"""Share of a link's one-way bandwidth that all-gather and reduce-scatter reach (hardware notes, section 5: 361 of 450)."""
+PCIE = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
+"""Bytes a second one way that pinned copies reach by PCIe generation (about 0.8 of 16 lanes)."""
+NODE_NETWORK = 50e9 / 8
+"""Bytes a second per GPU between nodes where nothing is known: 50 Gb/s."""
+
+
+class Time(NamedTuple):
+    """Seconds; None where no peak is known."""
+
+    step: float | None
+    total: float | None
+    compute: float | None
+    offload: float
+    communication: float
+    flops: float
+    """Executed FLOPs of one optimizer step over all ranks, recomputation counted."""
+    utilisation: float
+
+
+def model_flops(effective: Effective) -> float:
+    """Forward FLOPs of one sequence: 2 x active weights per token and the attention products."""
+    arch, tokens = effective.arch, effective.batch.sequence
+    active = counts.active(arch) - sum(m.parameters for m in arch.outer if m.part == "embedding") + (
+        arch.vocab * arch.hidden if arch.tied else 0
+    )
+    matrices = 2.0 * active * tokens
+    attention = sum(_attention(arch.layers[kind], tokens) for kind in arch.pattern)
+    return matrices + attention
+
+
+def _attention(layer: Layer, tokens: float) -> float:
+    """Scores and their product with values, over the causal half (or the window)."""
+    if layer.mixer not in ("full", "sliding", "chunked", "mla"):
+        return 0.0
+    keys = tokens / 2 if layer.window is None else min(tokens / 2, layer.window)
+    return 2.0 * tokens * keys * layer.heads * (layer.head_dim + layer.value_dim)
+
+
+def passes(effective: Effective) -> float:
+    """Forward passes' worth of arithmetic in one step: 1 + 2 backward (1 where the weights are frozen) + recomputation."""
+    backward = 2.0 if effective.spec.training.method == "full" else 1.0
+    recomputed = {"none": 0.0, "selective": 0.3, "full": 1.0}[effective.activations.checkpointing]
+    reference = 1.0 if effective.spec.training.objective in ("dpo", "kto", "ppo", "grpo") else 0.0
+    return 1.0 + backward + recomputed + reference
+
+
+def time(effective: Effective, sizes: Sizes) -> Time:
+    """Seconds of an optimizer step and of the run."""
+    layout, batch, gpu = effective.layout, effective.batch, effective.gpu
+    sequences = layout.global_batch * (batch.micro // max(1, layout.micro_batch))
+    flops = passes(effective) * model_flops(effective) * sequences
+    peaks = gpu.peaks
+    precision = effective.spec.training.precision
+    peak = {"fp32": peaks.tf32 or peaks.fp32, "fp16": peaks.fp16 or peaks.bf16, "fp8": peaks.fp8 or peaks.bf16}.get(precision, peaks.bf16)
+    offload, communication = _offload(effective), _communication(effective)
+    if not peak:
+        return Time(None, None, None, offload, communication, flops, UTILISATION)
+    bubble = 1.0
+    if layout.pipeline > 1:  # 1F1B: (p - 1) / m of the ideal time, / v interleaved (Narayanan et al. 2021, section 2.2)
+        bubble += (layout.pipeline - 1) / (batch.accumulation * effective.spec.parallelism.virtual_pipeline)
+    compute = flops / (layout.world * peak * 1e12 * UTILISATION) * bubble
+    step = larger(larger(compute, communication), offload)
+    return Time(step, None if batch.steps is None else step * batch.steps, compute, offload, communication, flops, UTILISATION)
+
+
+def _offload(effective: Effective) -> float:
+    """Seconds that copies to and from the host take at least: weights each pass, gradients and weights each step."""
+    placed, numbers, layout = effective.offloaded, effective.numbers, effective.layout
+    rate = PCIE.get(effective.gpu.pcie_gen, PCIE[4])
+    share = counts.total(effective.arch) / max(1, effective.sharded.weights) / layout.tensor / layout.pipeline
+    moved: Any = 0.0
+    if placed.parameters != "gpu":
+        stored = 0.5 if effective.quantized.type in ("nf4", "fp4", "gptq-int4") else numbers.weights
+        passes_ = 3 if effective.activations.checkpointing == "full" else 2
+        moved += share * stored * passes_ * effective.batch.accumulation
+    if placed.optimizer != "gpu" and effective.spec.training.method == "full":
+        moved += share * (numbers.gradients + numbers.weights)
+    return float(moved / rate)
+
+
+def _communication(effective: Effective) -> float:
+    """Seconds of gradient and weight traffic at least (arXiv 1910.02054): 2 or 3 times the weights."""
+    layout, numbers, kind = effective.layout, effective.numbers, effective.sharded.kind
+    group = layout.data
+    if group == 1:
+        return 0.0
+    local = counts.total(effective.arch) / layout.tensor / layout.pipeline
+    moved = local * numbers.compute * 2 * effective.batch.accumulation if kind in ("zero3", "fsdp1", "fsdp2") else 0.0
+    if effective.spec.training.method == "full":
+        moved += local * numbers.reduce * (1 if kind in ("zero3", "fsdp1", "fsdp2") else 2)
+    if layout.nodes > 1:
+        rate = _network(effective)
+    else:
+        rate = LINK * (effective.gpu.link_bandwidth or 2 * PCIE.get(effective.gpu.pcie_gen, PCIE[4])) / 2
+    return moved * (group - 1) / group / rate
+
+
+def _network(effective: Effective) -> float:
+    """Bytes a second per GPU between nodes."""
+    node = effective.node
+    if node is not None and node.network_bits:
+        return LINK * node.network_bits / 8 / max(1, node.gpus)
+    if effective.spec.resources.fabric not in (None, "none", "tcp"):
+        return LINK * 400e9 / 8
+    return NODE_NETWORK
