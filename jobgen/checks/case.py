@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from jobgen.effective.setup import Effective, Facts
+from jobgen.checks.forks import Memo, Shared
+from jobgen.effective.setup import Facts
 from jobgen.effective.versions import Versions
 
 if TYPE_CHECKING:
@@ -19,27 +20,25 @@ _MISSING = object()
 class Case:
     """A rule reads attributes; each is computed on first use, so a rule asks only the versions that decide it."""
 
-    def __init__(self, document: Document, facts: Facts, versions: Versions, target: str | None = None) -> None:
+    def __init__(self, document: Document, facts: Facts, versions: Versions, memo: Memo) -> None:
         self.document, self.facts, self.v = document, facts, versions
         self.spec, self.arch, self.gpu, self.node, self.layout = facts.spec, facts.arch, facts.gpu, facts.node, facts.layout
         self.framework = facts.framework
-        self.target = target or facts.spec.target
+        self.target = memo.target
         """slurm, k8s ...; None when only check was asked for and the spec names none."""
-        self.effective = Effective(facts, versions)
+        self.effective = Shared(facts, versions, memo)
 
     @cached_property
     def estimate(self) -> Estimate:
         """The estimate of what will really run."""
-        from jobgen.physics.estimate import estimate
-
-        return estimate(self.effective)
+        estimate: Estimate = self.effective.memo.value("estimate", self.v)
+        return estimate
 
     @cached_property
     def job(self) -> Job:
         """The job as the target will see it (only for specs with a launch section)."""
-        from jobgen.launch.build import build
-
-        return build(self.effective, self.target)
+        job: Job = self.effective.memo.value("job", self.v)
+        return job
 
     def wrote(self, path: str) -> bool:
         """The user wrote this field."""

@@ -7,6 +7,7 @@ meaning. The list of modules is written out (``SUBJECTS``); a test finds a modul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class Example(NamedTuple):
     edits: Mapping[str, Any]
 
 
+Check = Callable[["Case"], "Outcome | Sequence[Outcome] | None"]
+
+
 class Rule(NamedTuple):
     """A rule with its page."""
 
@@ -56,7 +60,9 @@ class Rule(NamedTuple):
     """Which versions it concerns, in words; empty for all."""
     bad: Example
     good: Example
-    run: Callable[[Case], Outcome | Sequence[Outcome] | None]
+    run: Check
+    because: tuple[str, ...] = ()
+    """Codes that are the cause of this one: it is left out when one of them is found as an error."""
 
 
 class Finding(NamedTuple):
@@ -78,7 +84,9 @@ class Finding(NamedTuple):
 
 RULES: dict[str, Rule] = {}
 
-SUBJECTS: tuple[str, ...] = ()
+SUBJECTS: tuple[str, ...] = (
+    "unpinned", "memory", "host", "quantization", "loading",
+)  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 
 
@@ -94,22 +102,24 @@ def rule(
     sources: Sequence[str],
     facts: Sequence[str] = (),
     versions: str = "",
-) -> Callable[[Callable[[Case], Any]], Callable[[Case], Any]]:
+    because: Sequence[str] = (),
+) -> Callable[[Check], Check]:
     """Register a function as the rule ``code``."""
 
-    def register(function: Callable[[Case], Any]) -> Callable[[Case], Any]:
+    def register(function: Check) -> Check:
         title, _, why = (function.__doc__ or "").strip().partition("\n")
         if code in RULES:
             raise ValueError(f"{code} is registered twice")
         RULES[code] = Rule(
             code, severity, stage, looks, title.strip(), " ".join(why.split()), fix,
-            tuple(facts), tuple(sources), versions, bad, good, function,
+            tuple(facts), tuple(sources), versions, bad, good, function, tuple(because),
         )  # fmt: skip
         return function
 
     return register
 
 
+@cache
 def rules() -> dict[str, Rule]:
     """All rules by code, in the order of their codes."""
     import importlib

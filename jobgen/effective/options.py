@@ -1,0 +1,67 @@
+"""Keys that users write under a framework's or library's own name, and the environment of the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobgen.spec.models import Spec
+
+_MISSING = object()
+_YES, _NO = frozenset(("true", "1", "yes", "on", "y")), frozenset(("false", "0", "no", "off", "n", ""))
+
+HUGGING_FACE = frozenset(
+    ("custom", "transformers", "trl", "accelerate", "deepspeed", "llama-factory", "axolotl", "unsloth", "ms-swift")
+)
+"""Frameworks that load weights with transformers' ``from_pretrained`` (``custom``: most programs do)."""
+
+TRAINER = frozenset(("transformers", "trl", "llama-factory", "axolotl", "unsloth", "ms-swift"))
+"""Frameworks built on transformers' Trainer."""
+
+
+def hugging_face(spec: Spec) -> bool:
+    """Weights come through ``from_pretrained``."""
+    training = spec.training
+    return training.framework in HUGGING_FACE and not (training.framework == "ms-swift" and training.backend == "megatron")
+
+
+def trainer(spec: Spec) -> bool:
+    """A transformers Trainer runs the loop."""
+    return spec.training.framework in TRAINER and spec.training.backend != "megatron"
+
+
+def option(spec: Spec, *names: str, default: Any = None) -> Any:
+    """A key of ``training.options`` under any of these names; dots lead into nested maps."""
+    options = spec.training.options
+    if not options:
+        return default
+    for name in names:
+        if name in options:
+            return options[name]
+        node: Any = options
+        for part in name.split("."):
+            node = node.get(part, _MISSING) if isinstance(node, dict) else _MISSING
+            if node is _MISSING:
+                break
+        else:
+            return node
+    return default
+
+
+def switch(value: Any) -> bool | None:
+    """A yes or no as YAML, JSON or an environment variable says it; None when it says neither."""
+    if isinstance(value, bool) or value is None:
+        return value
+    text = str(value).strip().lower()
+    return True if text in _YES else False if text in _NO else None
+
+
+def flag(spec: Spec, *names: str) -> bool | None:
+    """A switch of ``training.options``; None when unset."""
+    return switch(option(spec, *names))
+
+
+def environment(spec: Spec, name: str) -> str | None:
+    """A variable of the program, as the spec sets it."""
+    value = spec.launch.env.get(name)
+    return None if value is None else str(value)
