@@ -31,7 +31,7 @@ def explain(error: Exception, text: str, reached: tuple[int, int]) -> tuple[int,
     """Line, column, message and fix of an exception of the parser."""
     mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, column = (mark.line + 1, mark.column + 1) if mark is not None else reached
-    lines = text.splitlines() or [""]
+    lines = text.split("\n")
     line = min(max(line, 1), len(lines))
     column = max(column, 1)
     content = lines[line - 1]
@@ -39,12 +39,14 @@ def explain(error: Exception, text: str, reached: tuple[int, int]) -> tuple[int,
     if "\t" in indent:
         return (line, indent.index("\t") + 1, "a tab indents this line; YAML allows spaces only",
                 "replace the tab with spaces")  # fmt: skip
+    if content[column - 1 : column] == "\t":
+        return line, column, "a tab stands where YAML allows spaces only", "replace the tab with a space"
     problem = " ".join(str(getattr(error, "problem", None) or "").split())
     for words, message, fix in _WORDS:
         if words in problem:
             opened = getattr(error, "context_mark", None)
             if opened is not None and "not closed" in message:
-                if mark.line >= len(lines):  # the end of the text shows nothing
+                if not any(lines[mark.line :]):  # the end of the text shows nothing
                     return opened.line + 1, opened.column + 1, message, fix
                 if opened.line + 1 != line:
                     message += f"; it opens at line {opened.line + 1}"

@@ -1,9 +1,12 @@
 """Edits change what they name and nothing else."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jobgen.spec.document import SpecError, load_text
 from jobgen.spec.edit import DELETE, apply_edits, edit_text
+from jobgen.spec.rewrite import _tree
 
 TEXT = """\
 # my job
@@ -45,7 +48,7 @@ def test_new_keys_and_sections_keep_comments_and_indentation():
     text = edit_text(TEXT, {"parallelism.sharding": "zero3", "training.micro_batch_size": 2, "launch.env": {"A": "yes"}})
     assert text.startswith(TEXT.split("resources")[0][:20])
     for line in ("# my job", "name: sft   # the name", "    method: full", "    micro_batch_size: 2", "parallelism:",
-                 "    sharding: zero3", '        A: "yes"', "    optimizer: adamw   # for now",
+                 "    sharding: zero3", '    env: {A: "yes"}', "    optimizer: adamw   # for now",
                  "    - mount: /b   # data"):  # fmt: skip
         assert line in text.splitlines(), text
     assert load_text(text).spec.launch.env == {"A": "yes"}
@@ -93,3 +96,57 @@ def test_an_edited_document_keeps_positions():
     assert document.locate("volumes.0.mount").line == 15 and not document.wrote("volumes.1.mount")
     with pytest.raises(SpecError):
         document.edited({"parallelism.tensor": 5})
+
+
+COMMENTED = """\
+training:
+  method: full
+  sequence_length: 4096  # tokens
+
+# the machine
+resources: {nodes: 2, gpus_per_node: 8, gpu: h100-80gb}  # all of it
+
+# where
+checkpoint:
+  directory: /c
+
+  # thinned
+  keep: 3
+
+# the end
+"""
+
+
+@pytest.mark.parametrize(
+    ("edits", "old", "new"),
+    [
+        ({"training.micro_batch_size": 2}, "# tokens\n", "# tokens\n  micro_batch_size: 2\n"),
+        ({"training.lora": {"rank": 8}}, "# tokens\n", "# tokens\n  lora: {rank: 8}\n"),
+        ({"training.lora.rank": 8}, "# tokens\n", "# tokens\n  lora:\n    rank: 8\n"),
+        ({"resources.fabric": "efa"}, "h100-80gb}", "h100-80gb, fabric: efa}"),
+        ({"checkpoint.every_steps": 9}, "keep: 3\n", "keep: 3\n  every_steps: 9\n"),
+        ({"parallelism.sharding": "zero3"}, "keep: 3\n", "keep: 3\nparallelism:\n  sharding: zero3\n"),
+        ({"launch.env": {"A": "b c", "ON": "1"}}, "keep: 3\n", 'keep: 3\nlaunch:\n  env: {A: "b c", ON: "1"}\n'),
+        ({"training.sequence_length": DELETE}, "  sequence_length: 4096  # tokens\n", ""),
+        ({"checkpoint.keep": DELETE}, "  keep: 3\n", ""),
+        ({"checkpoint": DELETE}, "checkpoint:\n  directory: /c\n\n  # thinned\n  keep: 3\n", ""),
+    ],
+)
+def test_lines_come_and_go_between_the_comments(edits, old, new):
+    assert edit_text(COMMENTED, edits) == COMMENTED.replace(old, new)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(["training.method", "training.lora.rank", "resources.fabric", "resources.gpu.memory", "name",
+                                        "resources.gpu", "launch.env.A", "launch.args", "training.options.a", "volumes.0.mount"]),
+                       st.one_of(st.text(max_size=8), st.integers(), st.booleans(), st.none(), st.just(DELETE),
+                                 st.lists(st.text(max_size=4), max_size=2)), max_size=3),
+       st.sampled_from([TEXT, COMMENTED + "volumes:\n- mount: /x\n"]))  # fmt: skip
+def test_a_text_is_edited_as_its_tree_is_or_refused(edits, text):
+    try:
+        wanted = apply_edits(_tree(text), edits)
+        made = edit_text(text, edits)
+    except (ValueError, SpecError):
+        return
+    assert _tree(made) == wanted
+    assert all(line in made for line in text.splitlines() if line.startswith("# "))

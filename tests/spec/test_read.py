@@ -62,6 +62,7 @@ def test_a_trap_is_explained_at_its_line(line, words, fix, base, refuse):
         ("a: {b: 1\nc: 2\n", 2, "not closed"),
         ("a: 'x\n", 1, "not closed"),
         ("a: 1\n b: 2\n", 2, "second"),
+        ("a:\tx\n", 1, "a tab stands"),
         ("a: @x\n", 1, "cannot start"),
         ('a: "\\q"\n', 1, "backslash"),
         ("a: 1\n---\nb: 2\n", 2, "second document"),
