@@ -17,9 +17,10 @@ from jobgen.spec.problem import SpecError as SpecError
 if TYPE_CHECKING:
     from jobgen.checks.registry import Finding
     from jobgen.physics.estimate import Estimate
+    from jobgen.physics.levers import Lever
     from jobgen.targets.artifact import Artifact
 
-__all__ = ["Document", "Refused", "Report", "SpecError", "check", "estimate", "load", "render", "target_of"]
+__all__ = ["Document", "Refused", "Report", "SpecError", "check", "estimate", "levers", "load", "render", "target_of"]
 
 
 class Report(NamedTuple):
@@ -82,6 +83,20 @@ def estimate(document: Document, *, environment: Mapping[str, str] | None = None
 
     assumed = assume(document, environment)
     return physics(assumed.effective)._replace(assumed_versions=dict(assumed.chosen()))
+
+
+def levers(document: Document, *, environment: Mapping[str, str] | None = None) -> tuple[Lever, ...]:
+    """The changes that would save most GPU memory, largest first."""
+    from jobgen.effective.resolve import assume
+    from jobgen.physics.levers import levers as physics
+
+    def again(path: str, value: object) -> Estimate | None:
+        try:
+            return estimate(document.edited({path: value}), environment=environment)
+        except SpecError:
+            return None
+
+    return physics(assume(document, environment).effective, estimate(document, environment=environment), again)
 
 
 def target_of(document: Document, target: str | None) -> str:

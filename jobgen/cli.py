@@ -146,9 +146,10 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from jobgen.api import estimate
+    from jobgen.api import estimate, levers
 
-    result = estimate(_load(options), environment=_environment(options))
+    document, environment = _load(options), _environment(options)
+    result = estimate(document, environment=environment)
     if options.format == "json":
         import json
 
@@ -158,7 +159,7 @@ def _estimate(options: argparse.Namespace) -> int:
     else:
         from jobgen.show.estimate import text
 
-        _print(text(result))
+        _print(text(result, levers(document, environment=environment)))
     if options.plot:
         from jobgen.show.plot import NoChart, write
 

@@ -1,0 +1,103 @@
+"""The estimate as a table that a person can argue with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobgen.show.table import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jobgen.physics.estimate import Estimate
+    from jobgen.physics.levers import Lever
+
+GIB = 2**30
+VERDICTS = {"fits": "fits", "tight": "tight: it may or may not fit", "does_not_fit": "does not fit"}
+
+
+def text(estimate: Estimate, levers: Sequence[Lever] = ()) -> str:
+    """Every term of the peak phase with its formula and source, what would save most, then host, storage, data, time."""
+    parts = (_head(estimate), _terms(estimate), _phases(estimate), _levers(levers), _host(estimate), _rest(estimate))
+    return "\n\n".join(part for part in parts if part)
+
+
+def gib(size: float | None) -> str:
+    """Bytes as GiB with two digits; a dash for unknown."""
+    return "-" if size is None else f"{size / GIB:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them; a dash for unknown."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
+
+
+def _head(estimate: Estimate) -> str:
+    gpu = estimate.gpu
+    room = gpu.capacity - gpu.device
+    return "\n".join(
+        (
+            f"{estimate.model}: {estimate.parameters / 1e9:.2f} B parameters, {estimate.active_parameters / 1e9:.2f} B active, {estimate.trainable_parameters / 1e9:.3g} B trained",
+            f"{estimate.world} ranks: data parallel {estimate.data}, states cut over {estimate.shard}; {estimate.global_batch} samples and {estimate.tokens_per_step:,} tokens a step",
+            f"GPU memory: {gib(gpu.device)} GiB of {gib(gpu.capacity)} ({gib(gpu.low)} to {gib(gpu.high)}): {VERDICTS[estimate.verdict]}"
+            + (f", {gib(room)} GiB left" if room > 0 else f", {gib(-room)} GiB too much"),
+            f"  live tensors {gib(gpu.allocated)} GiB, held by the allocator {gib(gpu.reserved)} GiB, on the device {gib(gpu.device)} GiB",
+        )
+    )
+
+
+def _terms(estimate: Estimate) -> str:
+    gpu = estimate.gpu
+    rows = [
+        (term.component, gib(term.bytes), term.words, term.source)
+        for term in gpu.alive_terms
+        if term.bytes >= max(0.005 * GIB, 1e-4 * gpu.device)
+    ]
+    small = gpu.device - sum(term.bytes for term in gpu.alive_terms if term.bytes >= max(0.005 * GIB, 1e-4 * gpu.device))
+    if small > 1e-4 * GIB:
+        rows.append(("smaller terms", gib(small), "", ""))
+    rows.append(("sum", gib(gpu.device), "", ""))
+    where = f"peak in phase {gpu.phase} on rank {gpu.worst_rank}" + (f" (pipeline stage {gpu.worst_stage})" if gpu.worst_stage else "")
+    return f"{where}\n" + table(("component", "GiB", "what", "source"), rows, right=(1,))
+
+
+def _phases(estimate: Estimate) -> str:
+    shown = [(name, size) for name, size in estimate.gpu.phases.items() if size]
+    return "by phase: " + ", ".join(f"{name} {gib(size)}" for name, size in shown) + " GiB"
+
+
+def _levers(levers: Sequence[Lever]) -> str:
+    if not levers:
+        return ""
+    rows = [(f"{lever.path}: {lever.value}", f"-{gib(lever.saves)}", lever.words) for lever in levers]
+    return "largest levers\n" + table(("write", "GiB", "which means"), rows, right=(1,))
+
+
+def _host(estimate: Estimate) -> str:
+    rows = [(part.during, gib(part.bytes), part.words, part.source) for part in estimate.host.parts if part.bytes >= 0.005 * GIB]
+    return "host RAM per node\n" + table(("during", "GiB", "what", "source"), rows, right=(1,)) if rows else ""
+
+
+def _rest(estimate: Estimate) -> str:
+    host, storage, time = estimate.host, estimate.storage, estimate.time
+    capacity = f" of {gib(estimate.host_capacity)}" if estimate.host_capacity is not None else ""
+    tokens = "-" if estimate.data_tokens is None else f"{estimate.data_tokens / 1e9:.3g} B"
+    low, high = estimate.recommended_tokens
+    steps = "-" if estimate.steps is None else f"{estimate.steps:,}"
+    lines = [
+        f"host RAM per node: {gib(host.peak)} GiB{capacity} (loading {gib(host.load)}, steady {gib(host.steady)})",
+        f"checkpoint: {gib(storage.size)} GiB each, {gib(storage.retained)} GiB kept",
+        f"data: {tokens} tokens in {steps} steps (usual for {estimate.active_parameters / 1e9:.2f} B active parameters: {low / 1e9:.2g} to {high / 1e9:.2g} B)",
+        f"time: {duration(time.step)} a step, {duration(time.total)} in all",
+    ]
+    if estimate.assumed_versions:
+        lines.append("assumed, since no version is given: " + ", ".join(f"{name} {version}" for name, version in estimate.assumed_versions.items()))
+    return "\n".join(lines)
