@@ -23,7 +23,7 @@ class UnknownFabric(Unknown):
     kind = "fabric"
 
 
-class BadFabric(ValueError):
+class BadFabric(ValueError):  # noqa: N818
     """A profile file that cannot be used; the message names the key."""
 
 
@@ -53,6 +53,8 @@ class HostPath(NamedTuple):
     path: str
     mount: str
     read_only: bool
+    sidecar_only: bool
+    """The program does not need it."""
     why: str
     source: str
 
@@ -98,6 +100,9 @@ class Side(NamedTuple):
     """What one kind of cluster gets."""
 
     env: tuple[Setting, ...] = ()
+    """``{JOB_ID}`` in a value stands for the scheduler's id of the job."""
+    library_path: tuple[Setting, ...] = ()
+    """Folders put in front of LD_LIBRARY_PATH, which the image has set already."""
     source_script: str = ""
     """Sourced before the launcher; the provider sets its variables there."""
     source_script_why: str = ""
@@ -243,7 +248,7 @@ def _side(table: _Map) -> Side:
         )
         row.end()
     for row in table.maps("resources"):
-        resources.append(Resource(row.text("name"), row.text("count"), row.text("why"), row.text("source")))
+        resources.append(Resource(row.text("name"), row.text("amount"), row.text("why"), row.text("source")))
         row.end()
     for row in table.maps("sidecars"):
         sidecars.append(
@@ -257,7 +262,7 @@ def _side(table: _Map) -> Side:
     tolerations = tuple({key: row.text(key) for key in list(row.rest)} for row in table.maps("tolerations"))
     script = table.inner("source_script")
     side = Side(
-        _settings(table, "env"), script.text("path", ""), script.text("why", ""), table.text("wait_for", ""), tuple(mounts),
+        _settings(table, "env"), _settings(table, "library_path"), script.text("path", ""), script.text("why", ""), table.text("wait_for", ""), tuple(mounts),
         tuple(resources), _settings(table, "annotations"), _settings(table, "capabilities"), table.text("privileged", ""),
         table.text("host_network", ""), tuple(sidecars), tolerations, tuple(conf), table.number("gpus_per_pod"),
     )  # fmt: skip
@@ -310,6 +315,8 @@ def _explain_side(side: Side) -> list[str]:
     def add(head: str, why: str, source: str = "") -> None:
         lines.extend([f"  {head}", f"      {why}{f' [{source}]' if source else ''}"])
 
+    for setting in side.library_path:
+        add(f"LD_LIBRARY_PATH begins with {setting.name}", setting.why, setting.source)
     for setting in side.env:
         add(f"{setting.name}={setting.value}", setting.why, setting.source)
     if side.source_script:

@@ -16,9 +16,10 @@ CONF_KEY = "nccl.conf"
 def resources(fabric: Fabric | None, job: Job, spec: Spec) -> dict[str, int]:
     """Extended resources of one pod; those whose number nobody knows are left out (``problems`` says so)."""
     found: dict[str, int] = {}
+    given = {name.partition("/")[0] for name in spec.kubernetes.extra_resources}  # the site's own devices win
     for resource in fabric.kubernetes.resources if fabric else ():
         count = resource_count(resource.amount, job, spec)
-        if count and resource.name not in spec.kubernetes.extra_resources:
+        if count and resource.name.partition("/")[0] not in given:
             found[resource.name] = count
     return found
 
@@ -73,6 +74,8 @@ def volume_mounts(fabric: Fabric | None, gpu: str) -> list[Any]:
     if conf_lines(fabric, gpu):
         found.append({"name": "files", "mountPath": "/etc/nccl.conf", "subPath": CONF_KEY, "readOnly": True})
     for path in fabric.kubernetes.mounts if fabric else ():
+        if path.sidecar_only:
+            continue
         entry: Object = {"name": path.name, "mountPath": path.mount}
         if path.read_only:
             entry["readOnly"] = True

@@ -65,6 +65,9 @@ def _environment(job: Job, fabric: Fabric | None) -> Iterator[Shell]:
     if side and side.wait_for:
         file = quote(side.wait_for).text
         yield constant(f"until [ -e {file} ]; do echo 'jobgen: waiting for the fabric plug-in' >&2; sleep 5; done", origin)
+    if side and side.library_path:
+        folders = quote(":".join(row.name for row in side.library_path)).text
+        yield constant(f'export LD_LIBRARY_PATH={folders}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"', origin)
     if side and side.source_script:
         yield constant(f"set +u; . {quote(side.source_script).text}; set -u", origin)
     again = side is not None and bool(side.source_script)
