@@ -242,6 +242,7 @@ def _side(table: _Map) -> Side:
                 path,
                 row.text("mount", path),
                 row.flag("read_only"),
+                row.flag("sidecar_only"),
                 row.text("why"),
                 row.text("source"),
             )

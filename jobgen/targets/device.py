@@ -58,7 +58,9 @@ def security(fabric: Fabric | None, wanted: Mapping[str, Any]) -> Object:
         own = own if isinstance(own, dict) else {}
         listed = own.get("add")
         listed = listed if isinstance(listed, list) else []
-        merged["capabilities"] = From({**own, "add": [*listed, *[name for name in add if name not in listed]]}, "resources.fabric")
+        merged["capabilities"] = From(
+            {**own, "add": [*listed, *[name for name in add if name not in listed]]}, "resources.fabric"
+        )
     return merged
 
 

@@ -64,7 +64,9 @@ def _environment(job: Job, fabric: Fabric | None) -> Iterator[Shell]:
     origin = "resources.fabric"
     if side and side.wait_for:
         file = quote(side.wait_for).text
-        yield constant(f"until [ -e {file} ]; do echo 'jobgen: waiting for the fabric plug-in' >&2; sleep 5; done", origin)
+        yield constant(
+            f"until [ -e {file} ]; do echo 'jobgen: waiting for the fabric plug-in' >&2; sleep 5; done", origin
+        )
     if side and side.library_path:
         folders = quote(":".join(row.name for row in side.library_path)).text
         yield constant(f'export LD_LIBRARY_PATH={folders}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"', origin)
@@ -143,7 +145,7 @@ def _resume(resume: Resume) -> Iterator[Shell]:
     complete = f'"$found"/{quote(resume.complete_marker).text}' if resume.complete_marker else '"$found"'
     pattern = "".join(part if part == "*" else quote(part).text for part in _split(resume.pattern))
     yield constant("while IFS= read -r found; do", origin)
-    yield constant(f'  if [ -e {complete} ]; then RESUME_FROM=$found; break; fi', origin)
+    yield constant(f"  if [ -e {complete} ]; then RESUME_FROM=$found; break; fi", origin)
     yield constant(f"done < <(ls -d -- {directory}/{pattern} 2>/dev/null | sort -rV)", origin)
 
 

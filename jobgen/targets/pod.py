@@ -51,7 +51,9 @@ def plan(job: Job, spec: Spec, target: Target, fabric: Fabric | None = None) -> 
     found = fabric or (fabrics.find(job.fabric) if job.fabric and job.fabric != "none" else None)
     name = object_name(job.name)
     shares_network = found is not None and bool(found.kubernetes.host_network)
-    return Plan(job, spec, target, found, lifetime(job, spec, target), name, _port(name) if shares_network else inside.PORT)
+    return Plan(
+        job, spec, target, found, lifetime(job, spec, target), name, _port(name) if shares_network else inside.PORT
+    )
 
 
 def _port(name: str) -> int:
@@ -83,7 +85,9 @@ def pod(plan: Plan, labels: Mapping[str, str] | None = None, annotations: Mappin
         scheduler_name=_owned_some(SCHEDULERS.get(kube.scheduler or ""), "kubernetes.scheduler"),
         priority_class=_owned_some(kube.priority_class, "kubernetes.priority_class"),
         service_account=_owned_some(kube.service_account, "kubernetes.service_account"),
-        image_pull_secrets=_owned_some([{"name": name} for name in kube.image_pull_secrets], "kubernetes.image_pull_secrets"),
+        image_pull_secrets=_owned_some(
+            [{"name": name} for name in kube.image_pull_secrets], "kubernetes.image_pull_secrets"
+        ),
         node_selector=_owned_some(kube.node_selector, "kubernetes.node_selector"),
         tolerations=[*_tolerations(plan), *[From(row, "kubernetes.tolerations") for row in kube.tolerations]],
         affinity=_affinity(plan),

@@ -45,7 +45,9 @@ def fill(skeleton: str, /, **values: Any) -> list[Object]:
     """The skeleton's documents with every hole filled; each name given must be a hole and each hole must be named."""
     wanted = holes(skeleton)
     if wanted != set(values):
-        raise TypeError(f"{skeleton}.yaml: holes {sorted(wanted - set(values))} left, no hole {sorted(set(values) - wanted)}")
+        raise TypeError(
+            f"{skeleton}.yaml: holes {sorted(wanted - set(values))} left, no hole {sorted(set(values) - wanted)}"
+        )
     return [_build(node, values) for node in _composed(skeleton)]
 
 

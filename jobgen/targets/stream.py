@@ -88,7 +88,11 @@ def files(plan: Plan) -> list[Object]:
 def pod_group(plan: Plan) -> list[Object]:
     """The gang of a JobSet; the operators of the other two make it themselves."""
     kube, who = plan.spec.kubernetes, queue(plan.spec)
-    shared = {**common(plan), "labels": {**MANAGED, JOB_LABEL: plan.name}, "nodes": From(plan.job.nodes, "resources.nodes")}
+    shared = {
+        **common(plan),
+        "labels": {**MANAGED, JOB_LABEL: plan.name},
+        "nodes": From(plan.job.nodes, "resources.nodes"),
+    }
     if who == "volcano":
         return skeleton.fill(
             "podgroup-volcano",
@@ -124,5 +128,3 @@ def write(job: Job, spec: Spec, target: Target, fabric: Fabric | None = None) ->
 def ttl(plan: Plan) -> Any:
     """Deletion after the end, where the API can do it safely."""
     return some(From(plan.spec.kubernetes.ttl, "kubernetes.ttl"))
-
-
