@@ -69,7 +69,7 @@ def linear(tape: Tape, build: Build, x: Value, matrix: Matrix, unit: Unit, width
 def adapter(tape: Tape, build: Build, x: Value, out: Value, matrix: Matrix, unit: Unit) -> Value:
     """The low-rank branch beside a matrix and its sum with the matrix's output."""
     size = build.compute if build.autocast else build.adapters
-    branch = cast(tape, x, build.adapters)
+    branch = local = cast(tape, x, build.adapters)
     if build.adapter_dropout:
         branch = tape.op([branch], branch.width, branch.bytes, branch.unit, extra=[tape.value(branch.width, 1, branch.unit)])
     branch = cast(tape, branch, size)
@@ -80,7 +80,7 @@ def adapter(tape: Tape, build: Build, x: Value, out: Value, matrix: Matrix, unit
     inner = tape.op([branch], build.rank, size, inner_unit, [branch, *copies[:1]], kind="matmul")
     inner.grad = True
     outer = tape.op([inner], out.width, size, unit, [inner, *copies[1:]], kind="matmul")
-    scaled = tape.op([outer], out.width, size, unit)
+    scaled = tape.op([outer], out.width, size, unit, held=[local, x])
     total = tape.op([out, scaled], out.width, max(out.bytes, size), unit, aliases=out.bytes == size)
     return cast(tape, total, out.bytes)
 

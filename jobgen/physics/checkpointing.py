@@ -32,11 +32,11 @@ class Part(NamedTuple):
 @lru_cache(maxsize=2048)
 def _part(profile: Profile, mode: str, policy: str, every: int, compiled: bool) -> Part:
     saved = profile.compiled if compiled else profile.saved
-    peaks = profile.compiled_training if compiled else profile.training
+    backward = profile.compiled_training if compiled else profile.backward
+    peaks = backward if compiled else backward + profile.again
     copies = ZERO[:FIXED] + profile.saved[FIXED:]
-    whole = _beyond(peaks, saved)
     if mode == "none":
-        return Part(((1.0, saved),), whole, _beyond(profile.forward, saved), ZERO)
+        return Part(((1.0, saved),), _beyond(backward, saved), () if compiled else _beyond(profile.again, saved), ZERO)
     again = _beyond(peaks, profile.input)
     if mode == "full":
         return Part(((1.0, profile.input),), again, profile.forward, copies)

@@ -43,6 +43,8 @@ class Op(NamedTuple):
     backward: Cost
     """Temporaries inside the backward kernel, gradients of the inputs apart."""
     kind: Kind
+    held: tuple[Value, ...] = ()
+    """Values that a local variable still refers to."""
 
 
 class Profile(NamedTuple):
@@ -55,8 +57,10 @@ class Profile(NamedTuple):
     input_saved: bool
     forward: tuple[Cost, ...]
     """Peaks of a forward pass without gradients, input apart."""
-    training: tuple[Cost, ...]
-    """Peaks of forward and backward with everything saved, input and the incoming gradient included."""
+    again: tuple[Cost, ...]
+    """Peaks of a forward pass with everything saved, made again in backward: input and incoming gradient included."""
+    backward: tuple[Cost, ...]
+    """Peaks of the backward pass, input and incoming gradient included."""
     policy: Cost
     """Outputs that torchtitan's operator policy keeps (every second matmul, attention, reduce-scatter), input apart."""
     compiled: Cost
@@ -93,6 +97,7 @@ class Tape:
         backward: Cost = ZERO,
         kind: Kind = "op",
         extra: Sequence[Value] = (),
+        held: Sequence[Value] = (),
     ) -> Value:
         """An operation with one output that later operations use; ``extra``: outputs only kept for backward (lse)."""
         grad = any(value.grad for value in inputs)
@@ -100,7 +105,7 @@ class Tape:
         kept = (*saved, *((out,) if save_output else ()), *extra) if grad else ()
         if self._in_core:
             self.core.update(value.storage for value in kept)
-        self.ops.append(Op(tuple(inputs), kept, (out, *extra), aliases, forward, backward, kind))
+        self.ops.append(Op(tuple(inputs), kept, (out, *extra), aliases, forward, backward, kind, tuple(held)))
         return out
 
     def view(self, source: Value, width: float | None = None, unit: Unit | None = None) -> Value:
@@ -132,7 +137,8 @@ def profile(tape: Tape, start: Value, end: Value, outer: frozenset[Value] = froz
         input=start.cost,
         input_saved=start.storage in storages,
         forward=cost.frontier(_forward(tape, start, end)),
-        training=cost.frontier(_training(tape, start, end) + _backward(tape, start, end, dict(storages))),
+        again=cost.frontier(_again(tape, start, end)),
+        backward=cost.frontier(_backward(tape, start, end, dict(storages))),
         policy=_policy(tape, start),
         compiled=cost.add(ZERO, *(value.cost for value in compiled)),
         compiled_training=cost.frontier(_compiled_training(tape, start, end, compiled)),
@@ -143,7 +149,7 @@ def profile(tape: Tape, start: Value, end: Value, outer: frozenset[Value] = froz
 def _last_uses(tape: Tape, end: Value) -> dict[Value, int]:
     last: dict[Value, int] = {end.storage: len(tape.ops)}
     for index, op in enumerate(tape.ops):
-        for value in (*op.inputs, *op.outputs):
+        for value in (*op.inputs, *op.outputs, *op.held):
             if value is not end and last.get(value.storage, -1) != len(tape.ops):
                 last[value.storage] = index
     return last
@@ -162,8 +168,8 @@ def _forward(tape: Tape, start: Value, end: Value) -> list[Cost]:
     return peaks
 
 
-def _training(tape: Tape, start: Value, end: Value) -> list[Cost]:
-    """Live bytes after each operation with gradients, what it saved included."""
+def _again(tape: Tape, start: Value, end: Value) -> list[Cost]:
+    """Live bytes after each operation made again before its backward: what it saved, and the incoming gradient."""
     last = _last_uses(tape, end)
     live: set[Value] = {start.storage}
     kept: set[Value] = {start.storage}
@@ -171,7 +177,7 @@ def _training(tape: Tape, start: Value, end: Value) -> list[Cost]:
     for index, op in enumerate(tape.ops):
         kept.update(value.storage for value in op.saved)
         live.update(value.storage for value in op.outputs)
-        peaks.append(cost.add(op.forward, *(value.cost for value in live | kept)))
+        peaks.append(cost.add(end.cost, op.forward, *(value.cost for value in live | kept)))
         live = {value for value in live if last.get(value, -1) > index}
     return peaks
 
