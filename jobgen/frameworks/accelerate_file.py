@@ -127,3 +127,23 @@ def _parallel(view: View, kind: str) -> dict[str, Any]:
         view.note("replicate, tensor and context sizes need accelerate >= 1.10 (parallelism_config)")
         return {}
     return sizes
+
+
+def variables(view: View) -> dict[str, str]:
+    """What the launcher would have put into the environment, for an Accelerator under another launcher."""
+    found: dict[str, str] = {}
+    if view.engine == "deepspeed":
+        found["ACCELERATE_USE_DEEPSPEED"] = "true"
+        found["ACCELERATE_DEEPSPEED_ZERO3_INIT"] = _word(view["parallelism.sharding"] == "zero3")
+    else:
+        found["ACCELERATE_MIXED_PRECISION"] = _MIXED[view["training.precision"]]
+    if view.engine == "fsdp":
+        found["ACCELERATE_USE_FSDP"] = "true"
+        for key, value in (written_fsdp(view) | fsdp(view)).items():
+            name = "transformer_cls_to_wrap" if key == "transformer_layer_cls_to_wrap" else key
+            found[f"FSDP_{name.upper()}"] = _word(value)
+    return found
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -66,6 +66,10 @@ inverted = choice({True: False, False: True})
 """The framework asks the opposite question."""
 
 
+says_nothing = Codec(lambda value: ABSENT, lambda value: UNDECIDED, ())
+"""A key that jobgen writes as a whole (a path, another file): owned, but no value of the field by itself."""
+
+
 def member(part: str) -> Codec:
     """Whether one part is in a list of parts (``freeze``)."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jobgen.frameworks import formats
+from jobgen.frameworks import formats, zero
 from jobgen.frameworks.view import View
 
 STAGE = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3}
@@ -64,19 +64,31 @@ def _precision(view: View) -> dict[str, Any]:
 
 def _zero(view: View) -> dict[str, Any]:
     stage = STAGE.get(view["parallelism.sharding"], 0)
-    zero: dict[str, Any] = {"stage": stage}
+    block: dict[str, Any] = {"stage": stage}
     if stage == 0:
-        return zero
-    zero |= {"contiguous_gradients": True, "reduce_scatter": True, "overlap_comm": stage == 3}
-    zero |= buckets(stage, view["model.hidden_size"])
+        return block
+    block |= {"reduce_scatter": True, **_buckets(view, stage)}
     if stage == 3:
-        zero["stage3_gather_16bit_weights_on_model_save"] = view["checkpoint.content"] == "full"
+        block["stage3_gather_16bit_weights_on_model_save"] = view["checkpoint.content"] == "full"
         if view["parallelism.replicate"] > 1:  # hpZ: MiCS needs its own model init and is gone from 0.19.7
-            zero["zero_hpz_partition_size"] = view["parallel.shard"]
-    for field, block in (("offload.optimizer", "offload_optimizer"), ("offload.parameters", "offload_param")):
-        if block == "offload_optimizer" or stage == 3:
-            zero[block] = _offload(view, view[field])
-    return zero
+            block["zero_hpz_partition_size"] = view["parallel.shard"]
+    for field, name in (("offload.optimizer", "offload_optimizer"), ("offload.parameters", "offload_param")):
+        if name == "offload_optimizer" or stage == 3:
+            block[name] = _offload(view, view[field])
+    return block
+
+
+def _buckets(view: View, stage: int) -> dict[str, Any]:
+    """The sizes that the estimate counts, as far as they concern the stage."""
+    hidden = view["model.hidden_size"]
+    if stage == 3 and hidden is None:
+        view.note("the model's hidden size is not known here: bucket sizes of stage 3 stay DeepSpeed's own")
+        return {"contiguous_gradients": True, "overlap_comm": True}
+    sizes = zero.buckets(stage, hidden or 0)._asdict()
+    if stage == 3:
+        del sizes["allgather_bucket_size"]
+        return sizes
+    return {key: value for key, value in sizes.items() if not key.startswith("stage3_") and key != "sub_group_size"}
 
 
 def _offload(view: View, device: str) -> dict[str, Any]:
@@ -86,25 +98,6 @@ def _offload(view: View, device: str) -> dict[str, Any]:
     if device == "nvme":
         block["nvme_path"] = view["offload.nvme_path"]
     return block
-
-
-def buckets(stage: int, hidden: int | None) -> dict[str, Any]:
-    """Bucket sizes in elements: DeepSpeed's defaults, and for stage 3 what the Hugging Face integration fills in for
-    ``auto`` from the hidden size (transformers ``integrations/deepspeed.py``, trainer_config_finalize)."""
-    sizes: dict[str, Any] = {"reduce_bucket_size": 500_000_000}
-    if stage < 3:
-        return sizes | {"allgather_partitions": True, "allgather_bucket_size": 500_000_000}
-    if hidden is not None:
-        sizes["reduce_bucket_size"] = hidden * hidden
-        sizes["stage3_prefetch_bucket_size"] = int(0.9 * hidden * hidden)
-        sizes["stage3_param_persistence_threshold"] = 10 * hidden
-    else:
-        sizes |= {"stage3_prefetch_bucket_size": 50_000_000, "stage3_param_persistence_threshold": 100_000}
-    return sizes | {
-        "sub_group_size": 1_000_000_000,
-        "stage3_max_live_parameters": 1_000_000_000,
-        "stage3_max_reuse_distance": 1_000_000_000,
-    }
 
 
 def _parallel(view: View) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*", re.ASCII)
@@ -147,16 +147,30 @@ def flags(values: Mapping[str, Any], prefix: str = "--") -> tuple[str, ...]:
     return tuple(words)
 
 
-def assignments(values: Mapping[str, Any], path: str = "") -> tuple[str, ...]:
-    """``a.b=value`` for each leaf of nested maps, as Hydra and OmegaConf read overrides."""
+def switches(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Flags whose booleans have no value: there when true."""
+    given = {
+        key: value for key, value in values.items() if value not in (None, False) or (value == 0 and value is not False)
+    }
     words: list[str] = []
+    for key, value in given.items():
+        words += [f"--{key}"] if value is True else flags({key: value})
+    return tuple(words)
+
+
+def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything below nested maps."""
     for key, value in values.items():
         name = f"{path}.{key}" if path else key
         if isinstance(value, Mapping) and value:
-            words.extend(assignments(value, name))
+            yield from leaves(value, name)
         else:
-            words.append(f"{name}={_override(value)}")
-    return tuple(words)
+            yield name, value
+
+
+def assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """``a.b=value`` for each leaf, as Hydra and OmegaConf read overrides."""
+    return tuple(f"{name}={_override(value)}" for name, value in leaves(values))
 
 
 def _override(value: Any) -> str:

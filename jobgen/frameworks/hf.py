@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jobgen.frameworks import accelerate_file
-from jobgen.frameworks.codecs import choice, flag, inverted, present, yes_no
+from jobgen.frameworks.codecs import choice, flag, inverted, present, says_nothing, yes_no
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import CheckpointLayout, Option, Slot, Text
 from jobgen.frameworks.view import View
@@ -14,16 +15,17 @@ SOURCE = "transformers 4.45.2-5.24.0 training_args.py"
 LIBRARY = "transformers"
 
 OPTIMIZERS = {
-    "adamw": "adamw_torch_fused", "adamw_8bit": "adamw_bnb_8bit", "adamw_4bit": "adamw_torch_4bit",
+    "adamw": "adamw_torch", "adamw_8bit": "adamw_bnb_8bit", "adamw_4bit": "adamw_torch_4bit",
     "paged_adamw": "paged_adamw_32bit", "paged_adamw_8bit": "paged_adamw_8bit", "adafactor": "adafactor", "sgd": "sgd",
     "lion": "lion_32bit", "lion_8bit": "lion_8bit", "paged_lion_8bit": "paged_lion_8bit", "adagrad": "adagrad",
     "rmsprop": "rmsprop", "lomo": "lomo", "adalomo": "adalomo", "galore_adamw": "galore_adamw",
     "galore_adamw_8bit": "galore_adamw_8bit", "apollo_adamw": "apollo_adamw",
     "schedule_free_adamw": "schedule_free_adamw",
 }  # fmt: skip
-"""OptimizerNames by the spec's; the fused AdamW has no foreach temporaries and is in every release read."""
+"""OptimizerNames by the spec's, all in every release read. Estimates count the foreach temporaries of adamw_torch; a
+user who writes ``optim: adamw_torch_fused`` keeps it."""
 SPELLINGS = {
-    "adamw_torch": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw", "adamw_8bit": "adamw_8bit",
+    "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_apex_fused": "adamw", "adamw_8bit": "adamw_8bit",
     "adamw_torch_8bit": "adamw_8bit", "paged_adamw": "paged_adamw", "lion": "lion", "paged_lion_32bit": "lion",
 }  # fmt: skip
 
@@ -58,6 +60,9 @@ TRAINING_ARGUMENTS = tuple(
         row("checkpoint.every_steps", "save_steps", default=500),
         row("checkpoint.keep", "save_total_limit"),
         row("checkpoint.optimizer_state", "save_only_model", inverted, default=False),
+        row("checkpoint.resume", "resume_from_checkpoint", written=False),
+        row("parallelism.sharding", "deepspeed", says_nothing, written=False),
+        row("parallelism.sharding", "fsdp", says_nothing, written=False),
     )
 )  # fmt: skip
 """Rows of TrainingArguments; the key is a flag, and a key of a YAML or JSON file, under the same name."""
@@ -66,9 +71,9 @@ CHECKPOINTS = CheckpointLayout("checkpoint-*", "trainer_state.json")
 SHARDING = frozenset({"none", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"})
 
 
-def arguments(view: View, *files: str) -> dict[str, Any]:
-    """TrainingArguments by name (nested maps for keys with dots), with what several fields decide together."""
-    values = view.values(*files)
+def arguments(view: View, written: Mapping[str, Any], *files: str) -> dict[str, Any]:
+    """TrainingArguments by name (dotted where nested), with what several fields decide together."""
+    values = view.values(*files, written=written)
     if view.engine == "deepspeed" and view["training.precision"] in ("bf16_pure", "fp8"):
         values["bf16"] = True  # the JSON's block must agree with the flag (integrations/deepspeed.py, fill_match)
     if view["training.precision"] == "fp8" and view.launcher != "accelerate":
@@ -138,7 +143,7 @@ def resume(view: View) -> tuple[dict[str, Any], tuple[Text, ...]]:
     return {}, (("--resume_from_checkpoint",), (Slot.RESUME_FROM,)) if mode == "auto" else ()
 
 
-def options(*given: Option, until_absent: frozenset[str] = frozenset()) -> tuple[Option, ...]:
+def options(*given: Option, without: frozenset[str] = frozenset()) -> tuple[Option, ...]:
     """A framework's own rows before those of TrainingArguments that it does not redefine."""
-    redefined = {option.key for option in given} | until_absent
+    redefined = {option.key for option in given} | without
     return (*given, *(option for option in TRAINING_ARGUMENTS if option.key not in redefined))

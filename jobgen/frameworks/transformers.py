@@ -8,7 +8,7 @@ from jobgen.frameworks import engines, formats, hf
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.table import Framework, Text
 from jobgen.frameworks.view import View
-from jobgen.frameworks.write import Configured, asks_for_config, in_config_dir, words
+from jobgen.frameworks.write import Configured, asks_for_config, in_config_dir, user_values, words
 
 TABLE = Framework(
     name="transformers",
@@ -44,10 +44,10 @@ def trainer(view: View, config: Config, file: str = "") -> Configured:
     """A program that takes TrainingArguments (and its own keys beside them): one file of this name, or flags."""
     given, resumed = hf.resume(view)
     extra, variables = hf.engine_arguments(view)
-    values = formats.merged(config.values, view.spec.training.options)
+    values = user_values(view, config)
     base = values.pop("deepspeed", None) if view.engine == "deepspeed" else None
     engine = engines.configure(view, hf=True, base=base if isinstance(base, dict) else None)
-    values = formats.merged(values, {**hf.arguments(view), **extra, **given})
+    values = formats.merged(values, {**hf.arguments(view, values), **extra, **given})
     args: list[Text] = []
     if view.engine == "deepspeed" and view.launcher != "accelerate":
         args += [("--deepspeed",), in_config_dir(engines.DEEPSPEED_FILE)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from jobgen.frameworks.formats import at
 from jobgen.frameworks.table import Framework, Known, Nothing, Option, Version
 from jobgen.spec.layout import Layout, layout
 from jobgen.spec.models import Quantization, Spec
@@ -27,7 +28,8 @@ class View:
         self, spec: Spec, table: Framework, resolved: Mapping[str, Any], versions: Mapping[str, Known]
     ) -> None:
         self.spec, self.table, self._resolved, self._versions = spec, table, resolved, versions
-        self.notes: list[str] = []
+        self._notes: list[str] = []
+        self._guessed: dict[str, dict[str, Version]] = {}
 
     def __getitem__(self, path: str) -> Any:
         if path in self._resolved:
@@ -90,21 +92,22 @@ class View:
         """Whether names of this release can be written: known to be there, or possible (the newest is assumed)."""
         low, high = self.interval(library)
         if low < version < high:
-            self._unknown(library or self.table.library, version)
+            self._guessed.setdefault(library or self.table.library, {})[""] = version
         return high > version
-
-    def _unknown(self, library: str, version: Version) -> None:
-        name = ".".join(map(str, version))
-        self.note(f"training.versions does not say which {library} this is: written for {library} >= {name}")
 
     def note(self, text: str) -> None:
         """Something a person should know about what was written."""
-        if text not in self.notes:
-            self.notes.append(text)
+        if text not in self._notes:
+            self._notes.append(text)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """All notes; names that depend on an unknown version come as one note for each library."""
+        return (*self._notes, *(_guess(library, keys) for library, keys in self._guessed.items()))
 
     def options(self, *files: str) -> Iterator[Option]:
-        """The rows to write, one of each group: of those that hold in every release this could be the newest name,
-        else the newest of those that hold in some (with a note that says what would decide it)."""
+        """The rows to write, one of each group: of those that hold in every release this could be, the newest name;
+        else the one of the newest release (with a note that says what would decide it)."""
         groups: dict[str, list[Option]] = {}
         for option in self.table.options:
             if option.written and (not files or option.file in files) and self._meant(option):
@@ -124,17 +127,11 @@ class View:
             until = row.until or _ANY[1]
             if low >= row.since and high <= until:
                 always.append(row)
-            elif high > row.since and low < until:
+            elif high > row.since and high <= until:
                 sometimes.append(row)
         best = max(always or sometimes, key=lambda row: row.since, default=None)
         if best is not None and not always and self.encoded(best) is not Nothing.ABSENT:
-            library = best.library or self.table.library
-            bounds = [f">= {_text(best.since)}"] if best.since else []
-            bounds += [f"< {_text(best.until)}"] if best.until else []
-            others = [f"`{row.key}`" for row in sometimes if row is not best and row.key != best.key]
-            instead = f" (other releases: {', '.join(others)})" if others else ""
-            self.note(f"`{best.key}` is the name in {library} {', '.join(bounds)}{instead}; "
-                      f"training.versions.{library} would decide it")  # fmt: skip
+            self._guessed.setdefault(best.library or self.table.library, {})[best.key] = best.since
         return best
 
     def encoded(self, option: Option) -> Any:
@@ -142,18 +139,29 @@ class View:
         value = self[option.field]
         return Nothing.ABSENT if value is None else option.codec.encode(value)
 
-    def values(self, *files: str) -> dict[str, Any]:
-        """Key to value of every row that is written into these kinds of file (all when none is named)."""
+    def values(self, *files: str, written: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Key to value of every row that goes into these kinds of file (all when none is named). ``written``: the
+        user's own keys; one that means what the spec says stays as it is spelt (``optim: adamw_torch_fused``)."""
         found = {}
         for option in self.options(*files):
             value = self.encoded(option)
             if value is not Nothing.ABSENT:
-                found[option.key] = value
+                theirs = at(written or {}, option.key)
+                kept = theirs is not None and self.means(option, theirs)
+                found[option.key] = theirs if kept else value
         return found
 
+    def means(self, option: Option, theirs: Any) -> bool:
+        """Whether a framework value says what the spec says."""
+        value = self[option.field]
+        return bool(option.codec.decode(theirs) == value) or bool(theirs == option.codec.encode(value))
 
-def _text(version: Version) -> str:
-    return ".".join(map(str, version))
+
+def _guess(library: str, keys: Mapping[str, Version]) -> str:
+    newest = ".".join(map(str, max(keys.values())))
+    names = ", ".join(key for key in keys if key)
+    return (f"training.versions does not say which {library} runs: written for {library} >= {newest}"
+            + (f" ({names})" if names else ""))  # fmt: skip
 
 
 _NF4 = Quantization.model_construct()
@@ -165,6 +173,12 @@ def _layout(name: str) -> Callable[[View], int]:
         return value
 
     return read
+
+
+def _freeze(view: View) -> list[str] | None:
+    """Frozen parts; an empty list says something only of a model that has parts (``resolved``: model.multimodal)."""
+    parts = view.spec.training.freeze
+    return parts if parts or view["model.multimodal"] else None
 
 
 def _epochs(view: View) -> float | None:
@@ -205,6 +219,7 @@ _DERIVED: Mapping[str, Any] = {
     "training.gradient_accumulation_steps": _layout("accumulation"),
     "training.global_batch_size": _layout("global_batch"),
     "training.data.epochs": _epochs,
+    "training.freeze": _freeze,
     "model.path": _weights,
     "checkpoint.strategy": _save_strategy,
     "checkpoint.resume.mode": _resume,

@@ -60,11 +60,8 @@ class Conflict(NamedTuple):
     theirs: Any
     meant: Any
     """Their value in the spec's words (for the fix); None when this key alone does not say it."""
-
-    @property
-    def agrees(self) -> bool:
-        """Both say the same."""
-        return bool(self.ours == self.theirs and type(self.ours) is type(self.theirs))
+    agrees: bool
+    """Both say the same; such a key keeps the user's spelling."""
 
 
 def configure(
@@ -111,6 +108,16 @@ def _command(view: View) -> tuple[Text, ...] | None:
     if launch.entrypoint is not None or launch.module is not None or not view.table.command:
         return None
     return words(*view.table.command)
+
+
+def user_values(view: View, config: Config) -> dict[str, Any]:
+    """The user's file with ``training.options`` over it."""
+    return formats.merged(config.values, view.spec.training.options)
+
+
+def laid_over(view: View, values: Mapping[str, Any], *files: str) -> dict[str, Any]:
+    """The rows' values over the user's."""
+    return formats.merged(values, view.values(*files, written=values))
 
 
 def words(*given: str) -> tuple[Text, ...]:
@@ -187,5 +194,5 @@ def _conflict(view: View, option: Option, key: str, where: str, theirs: Any, con
     line, column = config.place(key) if where else (0, 0)
     return Conflict(
         option.field, key, where, line, column, None if ours is Nothing.ABSENT else ours, theirs,
-        None if isinstance(meant, Nothing) else meant,
+        None if isinstance(meant, Nothing) else meant, view[option.field] is not None and view.means(option, theirs),
     )  # fmt: skip

@@ -1,0 +1,85 @@
+"""LitGPT: one command per method, one YAML; Lightning Fabric starts the processes of a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobgen.frameworks import formats
+from jobgen.frameworks.codecs import choice, says_nothing
+from jobgen.frameworks.config import Config
+from jobgen.frameworks.rows import row, rows
+from jobgen.frameworks.table import CheckpointLayout, Framework
+from jobgen.frameworks.view import View
+from jobgen.frameworks.write import CONFIG, Configured, laid_over, user_values, words
+
+FILE = "litgpt.yaml"
+
+OPTIONS = rows(
+    "yaml", "LitGPT 0.5.0-0.5.13 finetune/full.py, finetune/lora.py, pretrain.py, args.py",
+    row("model.path", "checkpoint_dir"),
+    row("training.micro_batch_size", "train.micro_batch_size", default=4),
+    row("training.global_batch_size", "train.global_batch_size", default=64),
+    row("training.sequence_length", "train.max_seq_length"),
+    row("training.precision", "precision",
+        choice({"bf16": "bf16-mixed", "bf16_pure": "bf16-true", "fp16": "16-mixed", "fp32": "32-true"})),
+    row("training.optimizer.name", "optimizer",
+        choice({"adamw": "AdamW", "sgd": "SGD", "adamw_8bit": "bitsandbytes.optim.AdamW8bit"}), default="AdamW"),
+    row("training.quantization.type", "quantize", choice({"nf4": "bnb.nf4", "fp4": "bnb.fp4", "int8": "bnb.int8-training"},
+        reads={"bnb.nf4-dq": "nf4", "bnb.fp4-dq": "fp4"}), written=False),
+    row("training.lora.rank", "lora_r", default=8),
+    row("training.lora.alpha", "lora_alpha", default=16),
+    row("training.lora.dropout", "lora_dropout", default=0.05),
+    row("training.lora.target_modules", "lora_query", says_nothing, written=False),
+    row("training.max_steps", "train.max_steps", objectives=frozenset({"sft"})),
+    row("training.data.tokens", "train.max_tokens", objectives=frozenset({"pretrain"})),
+    row("training.data.epochs", "train.epochs"),
+    row("training.data.workers", "data.init_args.num_workers", default=4),
+    row("training.evaluation.every_steps", "eval.interval", default=600),
+    row("checkpoint.directory", "out_dir"),
+    row("checkpoint.every_steps", "train.save_interval", default=1000),
+    row("checkpoint.resume.mode", "resume", choice({"auto": "auto", "never": False}), written=False),
+    row("resources.nodes", "num_nodes", default=1),
+    row("launch.processes_per_node", "devices", default=1),
+)  # fmt: skip
+
+TABLE = Framework(
+    name="litgpt",
+    library="litgpt",
+    launcher="python",
+    starts_torchrun=True,
+    command=("litgpt", "finetune_full", "--config", CONFIG),
+    sharding=frozenset({"none", "fsdp1", "fsdp2"}),
+    attention="sdpa",
+    options=OPTIONS,
+    checkpoint=CheckpointLayout("step-*", "lit_model.pth", resumes_itself=True),
+    config_format="yaml",
+    config_file=FILE,
+    source="LitGPT 0.5.0-0.5.13; Lightning Fabric starts a node's processes; resume: auto takes the newest step-*",
+)
+_PARTS = ("query", "key", "value", "projection", "mlp")
+
+
+def configure(view: View, config: Config) -> Configured:
+    """The YAML and the command of the method."""
+    values = laid_over(view, user_values(view, config))
+    tuned = view.spec.training.method != "full"
+    owned: dict[str, Any] = {}
+    if view["training.lora.target_modules"] == "all-linear":
+        owned |= {f"lora_{part}": True for part in _PARTS}
+    kind = view["training.quantization.type"]
+    if kind in ("nf4", "fp4"):
+        owned["quantize"] = f"bnb.{kind}" + ("-dq" if view["training.quantization.double_quant"] else "")
+    elif kind == "int8":
+        owned["quantize"] = "bnb.int8-training"
+    if tuned and view["checkpoint.resume.mode"] != "never":
+        view.note("litgpt finetune_lora cannot resume: a restart begins anew")
+    elif not tuned:
+        mode = view["checkpoint.resume.mode"]
+        owned["resume"] = {"auto": "auto", "never": False}.get(mode, view["checkpoint.resume"])
+    text = formats.yaml(formats.merged(values, owned))
+    pretrain = view.spec.training.objective == "pretrain"
+    command = "pretrain" if pretrain else "finetune_lora" if tuned else "finetune_full"
+    done = Configured(files=((FILE, text),), config_file=FILE)
+    if view.spec.launch.command or view.spec.launch.entrypoint or view.spec.launch.module:
+        return done
+    return done._replace(command=words("litgpt", command, "--config", CONFIG))
