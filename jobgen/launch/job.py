@@ -165,3 +165,13 @@ class Job(NamedTuple):
     port_base: int = 20000
     hosts: tuple[str, ...] = ()
     """Addresses of bare machines, first is the master (target hosts)."""
+    only_node: int | None = None
+    """Target hosts: start this node only."""
+    environment_script: str = ""
+    """The fabric provider's script, sourced after the fabric's variables and before the user's."""
+    environment_wait: str = ""
+    """A file that the provider's installer writes when the script may be sourced."""
+    fabric_mounts: tuple[Mount, ...] = ()
+    """Host folders that the fabric needs inside the container (Slurm)."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about the job; targets print them as comments."""

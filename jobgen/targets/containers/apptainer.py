@@ -1,0 +1,45 @@
+"""apptainer: the program is started on each node by ``apptainer exec``; variables go on by APPTAINERENV_, so that a site's
+``--cleanenv`` loses none and no secret stands on a command line."""
+
+from __future__ import annotations
+
+from jobgen.launch.job import Job, Mount, Unrenderable
+from jobgen.spec.models import Spec
+from jobgen.targets.containers import SCRATCH, Entrance, image, is_path, needed_inside
+from jobgen.targets.words import Shell, constant, quote
+
+FIELD = "slurm.container"
+SLURM = (
+    "SLURM_JOB_ID", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_RESTART_COUNT", "SLURMD_NODENAME",
+    "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+)  # fmt: skip
+
+
+def enter(job: Job, spec: Spec) -> Entrance:
+    """``apptainer exec --nv --bind ... IMAGE``."""
+    vendor = "--rocm" if job.gpu_name.lower().startswith(("mi2", "mi3")) else "--nv"
+    words = [constant("apptainer", FIELD), constant("exec", FIELD), constant(vendor, "resources.gpu"), constant("--no-home", FIELD)]
+    mounts = [*job.mounts, *job.fabric_mounts]
+    for index, mount in enumerate(mounts):
+        words += [constant("--bind", mount.origin), _bind(mount, index)]
+    words.append(quote(name_of(image(job, spec)), "launch.image"))
+    folders = tuple(constant(f'"{SCRATCH}{index}"', mount.origin) for index, mount in enumerate(mounts) if mount.scratch)
+    return Entrance(True, execute=tuple(words), carried=(*needed_inside(job), *SLURM), scratch=folders)
+
+
+def name_of(name: str) -> str:
+    """A file as it is, else a reference with its transport."""
+    if is_path(name) or "://" in name:
+        return name
+    return f"docker://{name.replace('#', '/', 1)}"
+
+
+def _bind(mount: Mount, index: int) -> Shell:
+    for path in (mount.target, mount.source or ""):
+        if "," in path or ":" in path:
+            raise Unrenderable(mount.origin, f"{path}: apptainer separates binds by `,` and their parts by `:`, so a path cannot hold them",
+                               "mount a folder above it, or make a link without these characters")  # fmt: skip
+    end = ":ro" if mount.read_only else ""
+    if mount.scratch:
+        return constant(f'"{SCRATCH}{index}"{quote(":" + mount.target).text}', mount.origin)
+    return quote(f"{mount.source or mount.target}:{mount.target}{end}", mount.origin)
