@@ -1,0 +1,184 @@
+"""This machine as a scheduler: real processes, killed submitters, repeated calls."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jobgen.schedulers import follow, local, receipts
+from jobgen.schedulers.errors import Conflict, NoSuchJob, Unsubmittable
+from jobgen.schedulers.local_scheduler import LocalScheduler
+from jobgen.schedulers.submit import Request, send
+from jobgen.targets.artifact import Artifact
+
+
+def request(script, name="tiny", secrets=()):
+    return Request(name, "local", Artifact(script), "name: tiny\n", tuple(secrets), {})
+
+
+def submit(script, name="tiny", new=False, secrets=()):
+    said = []
+    return send(request(script, name, secrets), LocalScheduler(), new=new, say=said.append)
+
+
+def ended(receipt, seconds=30):
+    deadline = time.monotonic() + seconds
+    while (found := local.status(receipt)).live:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def test_a_script_runs_to_its_end_and_its_output_is_kept():
+    receipt = submit("echo out; echo err >&2; exit 0\n")
+    assert ended(receipt).phase == "succeeded"
+    assert (receipt.folder / "output.log").read_text() == "out\nerr\n"
+
+
+def test_a_failing_script_fails_with_its_exit_status():
+    receipt = submit("exit 7\n")
+    found = ended(receipt)
+    assert (found.phase, found.exit_code) == ("failed", "7")
+
+
+def test_the_same_content_while_live_returns_the_live_handle():
+    first = submit("sleep 20\n")
+    try:
+        assert submit("sleep 20\n").handle == first.handle
+        assert len(receipts.every()) == 1
+    finally:
+        local.cancel(first)
+
+
+def test_other_content_while_live_is_refused_with_the_difference():
+    first = submit("sleep 20\n")
+    try:
+        with pytest.raises(Conflict, match=r"(?s)-sleep 20.*\+sleep 21"):
+            submit("sleep 21\n")
+    finally:
+        local.cancel(first)
+
+
+def test_new_starts_another_beside_the_live_one():
+    first = submit("sleep 20\n")
+    second = submit("sleep 20\n", new=True)
+    try:
+        assert first.handle != second.handle
+    finally:
+        local.cancel(first)
+        local.cancel(second)
+
+
+def test_after_it_ended_the_same_content_is_a_new_run():
+    first = submit("true\n")
+    ended(first)
+    second = submit("true\n")
+    assert second.handle != first.handle
+    ended(second)
+
+
+def test_cancel_reaches_the_whole_group_and_is_told_apart_from_failure():
+    receipt = submit("trap 'exit 143' TERM; sleep 30 & echo started; wait\n")
+    while b"started" not in (receipt.folder / "output.log").read_bytes() if (receipt.folder / "output.log").exists() else True:
+        time.sleep(0.05)
+    local.cancel(receipt)
+    assert ended(receipt).phase == "cancelled"
+
+
+def test_a_job_that_ignores_sigterm_is_killed_after_the_grace():
+    receipt = submit("trap '' TERM; echo started; while :; do sleep 0.2; done\n")
+    while not (receipt.folder / "output.log").exists() or b"started" not in (receipt.folder / "output.log").read_bytes():
+        time.sleep(0.05)
+    local.cancel(receipt, grace_seconds=0.5)
+    assert ended(receipt).phase == "cancelled"
+
+
+def test_a_missing_secret_is_named_before_anything_is_written(monkeypatch):
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with pytest.raises(Unsubmittable, match="HF_TOKEN is not set"):
+        submit("true\n", secrets=["HF_TOKEN"])
+    assert receipts.every() == []
+
+
+def test_a_receipt_that_was_never_answered_is_taken_up_again():
+    """kill -9 between the receipt and the call: the repeat sends the same run, once."""
+    wanted = request("echo once\n")
+    receipt = receipts.create("tiny", "local", wanted.digest, {"job.sh": wanted.artifact.text, "spec.yaml": ""}, {})
+    again = submit("echo once\n")
+    assert again.handle == receipt.handle
+    assert again.state == "sent"
+    ended(again)
+    assert (again.folder / "output.log").read_text() == "once\n"
+
+
+def test_two_starts_of_one_folder_run_once():
+    wanted = request("echo x; sleep 1\n")
+    receipt = receipts.create("tiny", "local", wanted.digest, {"job.sh": wanted.artifact.text, "spec.yaml": ""}, {})
+    for _ in range(3):
+        local.send(receipt, receipt.folder / "job.sh")
+    time.sleep(1.0)
+    ended(receipt)
+    time.sleep(0.5)
+    assert (receipt.folder / "output.log").read_text() == "x\n"
+
+
+SUBMITTER = """
+import sys
+from jobgen.schedulers.local_scheduler import LocalScheduler
+from jobgen.schedulers.submit import Request, send
+from jobgen.targets.artifact import Artifact
+script = "echo run >> %s\\nsleep 2\\n"
+print(send(Request("killed", "local", Artifact(script), "", (), {}), LocalScheduler(), new=False, say=lambda _: None).handle, flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.35, 0.45, 0.5, 0.55, 0.6, 0.7])
+def test_killed_at_any_moment_a_repeat_neither_loses_nor_doubles(tmp_path, delay):
+    runs = tmp_path / "runs"
+    program = SUBMITTER % runs
+    first = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, env=os.environ.copy())
+    time.sleep(delay)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    receipt = receipts.find(done.stdout.strip())
+    assert ended(receipt).phase == "succeeded"
+    assert len([r for r in receipts.every() if r.name == "killed"]) == 1
+    assert runs.read_text() == "run\n"
+
+
+def test_status_logs_and_list_follow_by_handle_and_by_name(capsys):
+    receipt = submit("echo hello\n", name="named")
+    ended(receipt)
+    lines = []
+    assert follow.status("named", as_json=False, out=lines.append) == 0
+    assert "succeeded" in lines[0]
+    assert follow.logs(receipt.handle, follow=False, rank=None, out=sys.stdout, say=print) == 0
+    assert "hello" in capsys.readouterr().out
+    assert follow.listing(as_json=True, out=lines.append) == 0
+    assert receipt.handle in lines[-1]
+
+
+def test_a_failed_job_gives_status_4():
+    receipt = submit("exit 1\n")
+    ended(receipt)
+    assert follow.status(receipt.handle, as_json=True, out=lambda _: None) == 4
+    assert follow.watch(receipt, out=open(os.devnull, "w"), say=lambda _: None) == 4
+
+
+def test_an_unknown_handle_is_refused():
+    with pytest.raises(NoSuchJob):
+        receipts.find("nothing")
+
+
+def test_a_state_folder_that_cannot_be_written_is_said_so(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("JOBGEN_STATE", str(file / "below"))
+    with pytest.raises(Unsubmittable, match="JOBGEN_STATE"):
+        submit("true\n")
+    assert Path(file).read_text() == ""
