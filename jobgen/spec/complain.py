@@ -49,7 +49,11 @@ def complaints(error: ValidationError, layer: Layer, file: str) -> list[Problem]
     by_path: dict[Path, list[dict[str, Any]]] = {}
     for each in error.errors(include_url=False, include_context=False):
         by_path.setdefault(written(each, layer.tree), []).append(dict(each))
-    return [_complaint(path, group, layer, file) for path, group in by_path.items() if not _said_below(path, group, by_path)]
+    paths = {path for path, group in by_path.items() if not _said_below(path, group, by_path)}
+    for path in [path for path in paths if by_path[path][0]["type"] == "extra_forbidden"]:
+        fix = unknown(path, layer.tree)[1]  # a misspelt required key is one mistake, not two
+        paths.discard((*path[:-1], fix.removeprefix("did you mean ").rstrip("?")))
+    return [_complaint(path, group, layer, file) for path, group in by_path.items() if path in paths]
 
 
 def _said_below(path: Path, group: list[dict[str, Any]], others: Iterable[Path]) -> bool:
@@ -154,7 +158,7 @@ def wrong_value(path: Path, group: list[dict[str, Any]], layer: Layer) -> tuple[
     choices = fields.choices(kind) if kind else []
     if choices and isinstance(value, str):
         close = fields.near(value, choices)
-        message = f"`{value[:60]}` is not a value of `{path[-1]}`"
+        message = f"`{value[:60]}` is not a value of `{path[-2] if mark and mark.short else path[-1]}`"
         return message, (f"did you mean {close}? " if close else "") + f"It takes {expected}"
     for each in group:
         if each["type"] == "value_error":
@@ -167,7 +171,8 @@ def wrong_value(path: Path, group: list[dict[str, Any]], layer: Layer) -> tuple[
     if value is None:
         return "the value is empty", f"write {expected}, or remove the key"
     branches = [branch.annotation for branch in fields.options(kind)] if kind else []
-    return f"{message}; it takes {expected}", _rewrite(value, raw, branches)
+    better = _rewrite(value, raw, branches)
+    return (f"{message}; it takes {expected}", better) if better else (message, f"write {expected}")
 
 
 _BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal", "string_too_short", "string_too_long",
@@ -181,24 +186,24 @@ def _pattern_fix(path: Path) -> str:
 
 
 def _rewrite(value: Any, raw: str | None, branches: list[Any]) -> str:
-    """What to write instead, as near as possible to what was written."""
+    """What to write instead, as near as possible to what was written; empty where nothing is near."""
     scalar = isinstance(value, str | int | float | bool)
+    if not scalar:
+        return "write a single value" if branches and {str, int, float, bool}.issuperset(branches) else ""
     if str in branches and scalar:
         return f'quote it: "{raw if raw is not None else value}"'
     if list[str] in branches and scalar:
         return f"write a list: [{json.dumps(value) if isinstance(value, str) else raw or value}]"
-    if bool in branches:
-        return "write true or false, without quotes"
+    if bool in branches and str(value).lower() in ("true", "yes", "on", "1", "false", "no", "off", "0"):
+        return f"write {'true' if str(value).lower() in ('true', 'yes', 'on', '1') else 'false'} without quotes"
     if int in branches and isinstance(value, float) and value == int(value):
         return f"write {int(value)}"
     if (int in branches or float in branches) and isinstance(value, str):
         try:
             return f"write {float(value):g} without quotes"
         except ValueError:
-            return "write a number"
-    if isinstance(value, dict | list) and (str in branches or int in branches):
-        return "write a single value"
-    return "change it to that form"
+            return ""
+    return ""
 
 
 def as_text(error: ValidationError, layer: Layer) -> Layer | None:

@@ -123,7 +123,14 @@ def words(kind: Kind) -> str:
     parts += [_words(branch) for branch in branches if typing.get_origin(branch.annotation) is not Literal]
     if len(parts) == 1 and len(literals) > 1:
         return f"one of {parts[0]}"
-    return " or ".join(parts)
+    return either(parts)
+
+
+def either(parts: list[str]) -> str:
+    """``a, b or c``, where the last may be such a choice itself."""
+    if len(parts) < 2:
+        return "".join(parts)
+    return ", ".join(parts[:-1]) + (", " if " or " in parts[-1] else " or ") + parts[-1]
 
 
 def _words(branch: Kind) -> str:
@@ -154,7 +161,7 @@ def _plural(text: str) -> str:
 def _range(text: str, metadata: Iterable[Any]) -> str:
     parts = []
     for item in metadata:
-        for name, sign in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+        for name, sign in (("ge", "of at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
             bound = getattr(item, name, None)
             if bound is not None and abs(bound) < 2**40:
                 parts.append(f"{sign} {bound:g}")

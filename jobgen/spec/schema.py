@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobgen.spec.models import Spec
+from pydantic import BaseModel
+
+from jobgen.spec.models import Spec, Training
 
 ID = "urn:jobgen:schema:spec:1"
 
 
 def schema() -> dict[str, Any]:
     """The schema with short forms, descriptions and defaults."""
+    for section in (Spec, Training):
+        for info in section.model_fields.values():
+            if isinstance(info.default, BaseModel):
+                type(info.default).model_rebuild()  # pydantic before 2.10 needs the deferred serializer of a default
     made = Spec.model_json_schema(by_alias=True, mode="validation")
     _untitle(made)
     described = {"title": "jobgen spec", "description": "One distributed training job, as jobgen reads it."}

@@ -20,7 +20,7 @@ CASES = [
     ("launch: {time_limit: 90}", "launch.time_limit", "without a unit", "24h"),
     ("launch: {time_limit: 00:30}", "launch.time_limit", "two fields", "24h"),
     ("launch: {code: {}}", "launch.code.files", "required", "files:"),
-    ("launch: [x]", "launch", "a list", "form"),
+    ("launch: [x]", "launch", "a list", "a map of launcher"),
     ("launch:", "launch", "empty", "remove the key"),
     ("kubernetes: {shm_size: 3}", "kubernetes.shm_size", "without a unit", "GiB"),
     ("checkpoint: {async: maybe}", "checkpoint.async", "the text", "true or false"),
@@ -29,8 +29,12 @@ CASES = [
     ("ignore: [{reason: x}]", "ignore.0.code", "required", "code:"),
     ("volumes: [{path: /x}]", "volumes.0.mount", "required", "mount:"),
     ("volumes: [{mount: /x, create: {}, claim: a}]", "volumes.0.create.size", "required", "GiB"),
-    ("volumes: {mount: /x}", "volumes", "a map", "form"),
+    ("volumes: {mount: /x}", "volumes", "a map", "a list of"),
     ("slurm: {extra: {a: [1]}}", "slurm.extra.a", "a list", ""),
+    ("launch: {env: {A: [x]}}", "launch.env.A", "a list", "single value"),
+    ("parallelism: {sequence_parallel: 'yes'}", "parallelism.sequence_parallel", "not a value", "auto, true or false"),
+    ("slurm: {requeue: 3}", "slurm.requeue", "the number 3", "auto, true or false"),
+    ("launch: {stage: [{form: /a, to: /b}]}", "launch.stage.0.form", "no `form`", "did you mean from?"),
     ("name2: x", "name2", "no `name2`", "did you mean name?"),
 ]
 
