@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from jobgen.spec.document import Document
 from jobgen.spec.document import load as load
+from jobgen.spec.problem import Problem
 from jobgen.spec.problem import SpecError as SpecError
 
 if TYPE_CHECKING:
@@ -103,26 +104,31 @@ def target_of(document: Document, target: str | None) -> str:
     """The target asked for, else the spec's, else SpecError."""
     chosen = target or document.spec.target
     if chosen is None:
-        from jobgen.spec.problem import Problem
-
         raise SpecError([Problem(document.file, 1, 1, "target", "no target was named", "pass --target slurm (or k8s, trainjob, jobset, hosts, local), or write target: in the spec", "JG003")])
     return chosen
 
 
 def render(document: Document, *, target: str | None = None, node_rank: int | None = None) -> Artifact:
     """The artifact of a checked spec; Refused on an error-severity finding that ``ignore`` does not name."""
-    from jobgen.effective.resolve import assume
+    from jobgen.effective.resolve import assume, beside
     from jobgen.launch.build import build
+    from jobgen.launch.job import Unrenderable
     from jobgen.targets import render as write
 
     chosen = target_of(document, target)
     report = check(document, target=chosen)
     if report.refused:
         raise Refused(report)
-    job = build(assume(document).effective, chosen)
-    if node_rank is not None:
-        job = job._replace(only_node=node_rank)
-    return write(chosen, job, document.spec)
+    try:
+        job = build(assume(document).effective, chosen, beside(document, "."))
+        if node_rank is not None:
+            job = job._replace(only_node=node_rank)
+        return write(chosen, job, document.spec)
+    except Unrenderable as error:
+        place = document.locate(error.path)
+        raise SpecError(
+            [Problem(place.file, place.line, place.column, error.path, error.why, error.fix, "JG003")], document.sources
+        ) from None
 
 
 def read(source: str, sets: Sequence[str], stdin: IO[bytes] | None = None) -> Document:

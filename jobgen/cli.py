@@ -182,7 +182,7 @@ def _render(options: argparse.Namespace) -> int:
     if options.output in (None, "-"):
         sys.stdout.write(artifact.text)
         return DONE
-    _write(options.output, artifact.text, executable=artifact.executable)
+    _write(options.output, artifact.text, executable=artifact.text.startswith("#!"))
     _say(f"wrote {options.output}")
     return DONE
 
