@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobgen.catalog.fabrics import Fabric
-from jobgen.launch.job import Job, Resume
+from jobgen.launch.job import Job, Word
+from jobgen.targets import body, template
+from jobgen.targets.artifact import Artifact
 from jobgen.targets.words import Shell, assignment, constant, joined, lines, program, quote, shell
 
 CONFIG_DIR = "/etc/jobgen"
 WORK = "/jobgen"
 """An emptyDir: it outlives a restarted container, not the pod."""
 PORT = 29500
-FORWARDING = ("torchrun", "accelerate", "deepspeed")
+FORWARDING = ("torchrun", "accelerate", "deepspeed", "itself")
 """Launchers that handle SIGTERM themselves, so that they may be the container's first process."""
+FIXED = tuple(f"--{name}" for name in ("nnodes", "node-rank", "master-addr", "master-port", "max-restarts"))
+"""Options of torchrun that the operator's PET_ variables say where nodes come and go."""
 
 
 class Place(NamedTuple):
@@ -29,32 +33,50 @@ class Place(NamedTuple):
     attempt: str
     lines: tuple[str, ...] = ()
     """Further lines of the target, after these variables are known."""
+    elastic: bool = False
 
 
 COUNTED = f"$(cat {WORK}/attempt 2>/dev/null || echo 0)"
 """Restarts of this container: nothing else tells them where the container restarts in place."""
 
 
-def script(job: Job, place: Place, fabric: Fabric | None, port: int) -> tuple[Shell, ...]:
-    """The lines of the script, each with the field that made it."""
-    return (
-        constant("set -euo pipefail"),
-        *_identity(place, port),
-        *_environment(job, fabric),
-        *_room(job),
-        *_python(job),
-        *_prepare(job),
-        *_resume(job.resume),
-        *_launch(job),
+def script(job: Job, place: Place, fabric: Fabric | None, port: int) -> Artifact:
+    """The script, and the field that made each line."""
+    directory = job.resume.directory
+    words, more, after = _command(job, place.elastic)
+    checkpoints = quote(directory, "checkpoint.directory") if directory else None
+    found = body.checkpoints(job, constant('"$checkpoints"')) if directory else {"resume": [], "pattern": None}
+    return template.finish(
+        template.fill(
+            "k8s/inside.sh.j2",
+            identity=list(_identity(place, port)),
+            environment=list(_environment(job, fabric)),
+            folders=[quote(folder, "checkpoint.directory") for folder in job.directories],
+            checkpoints=checkpoints,
+            requeue=False,
+            **found,
+            stage=[_pair(number, source, target) for number, (source, target) in enumerate(job.stage)],
+            python=list(_python(job)),
+            prepare=[*_sync(job), *lines(job.prepare, "launch.prepare")],
+            nodes=job.nodes,
+            words=words,
+            more=more,
+            words_after=after,
+            direct=not job.finish and job.launcher in FORWARDING,
+            finish=lines(job.finish, "launch.finish"),
+        )
     )
 
 
 def _identity(place: Place, port: int) -> Iterator[Shell]:
     yield constant(f"export NODE_RANK={place.node_rank} MASTER_ADDR={place.master_addr} MASTER_PORT={port}")
-    yield constant(f"export ATTEMPT={place.attempt}")
     if place.attempt == COUNTED:
-        yield constant(f"echo $((ATTEMPT + 1)) >{WORK}/attempt")
-    yield constant("unset RANK WORLD_SIZE  # the operator's count pods; the launcher sets those of processes")
+        yield constant(f"JOBGEN_ATTEMPT={place.attempt}")
+        yield constant(f"echo $((JOBGEN_ATTEMPT + 1)) >{WORK}/attempt")
+        yield constant("export JOBGEN_ATTEMPT")
+    else:
+        yield constant(f"export JOBGEN_ATTEMPT={place.attempt}")
+    yield constant("unset RANK WORLD_SIZE # the operator's count pods; the launcher sets those of processes")
     yield from map(constant, place.lines)
 
 
@@ -64,9 +86,7 @@ def _environment(job: Job, fabric: Fabric | None) -> Iterator[Shell]:
     origin = "resources.fabric"
     if side and side.wait_for:
         file = quote(side.wait_for).text
-        yield constant(
-            f"until [ -e {file} ]; do echo 'jobgen: waiting for the fabric plug-in' >&2; sleep 5; done", origin
-        )
+        yield constant(f"until [ -e {file} ]; do say 'waiting for the fabric plug-in'; sleep 5; done", origin)
     if side and side.library_path:
         folders = quote(":".join(row.name for row in side.library_path)).text
         yield constant(f'export LD_LIBRARY_PATH={folders}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"', origin)
@@ -79,109 +99,40 @@ def _environment(job: Job, fabric: Fabric | None) -> Iterator[Shell]:
             yield constant(f"export {pair.text}", pair.origin)
 
 
-def _room(job: Job) -> Iterator[Shell]:
-    """Writable folders, the job's folders, and the copies of every node."""
-    yield constant(f'[ -w "${{HOME:-/}}" ] || export HOME={WORK}/home')
-    yield constant(f'mkdir -p {WORK}/home "$TRITON_CACHE_DIR" "$XDG_CACHE_HOME"')
-    yield constant("rm -f /dev/shm/nccl-* /dev/shm/torch_*  # left by a container that was killed")
-    for folder in job.directories:
-        yield constant(f"mkdir -p -- {quote(folder).text}", "checkpoint.directory")
-    for number, (source, target) in enumerate(job.stage):
-        origin = f"launch.stage.{number}"
-        yield constant(f"mkdir -p -- {quote(target).text}", origin)
-        yield constant(f"cp -a -- {quote(source.rstrip('/') + '/.').text} {quote(target).text}", origin)
-    directory = job.resume.directory
-    if directory:
-        trace = quote(directory.rstrip("/") + "/.jobgen/attempt-").text + '"$ATTEMPT"'
-        yield constant(f"mkdir -p -- {trace}", "checkpoint.directory")
-        yield constant(f"export TORCH_FR_DUMP_TEMP_FILE={trace}/nccl_trace_rank_")
-        yield constant('export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$TORCH_FR_DUMP_TEMP_FILE"')
+def _pair(number: int, source: str, target: str) -> Shell:
+    origin = f"launch.stage.{number}"
+    return joined((quote(source), quote(target)), origin).by(origin)
 
 
 def _python(job: Job) -> Iterator[Shell]:
     value, origin = quote(job.python.value).text, f"launch.python.{job.python.kind}"
     match job.python.kind:
-        case "venv":
-            yield constant(f"set +u; . {value}/bin/activate; set -u", origin)
+        case "venv" | "uv":
+            folder = value if job.python.kind == "venv" else f"{value}/.venv"
+            yield constant(f'export VIRTUAL_ENV={folder} PATH={folder}/bin:"$PATH"', origin)
         case "conda":
-            yield constant(f'set +u; eval "$(conda shell.bash hook)"; conda activate {value}; set -u', origin)
-        case "uv":
-            yield constant(f"(cd {value} && uv sync --frozen)", origin)
-            yield constant(f"set +u; . {value}/.venv/bin/activate; set -u", origin)
+            yield constant('eval "$(conda shell.bash hook)"', origin)
+            yield constant(f"conda activate {value}", origin)
 
 
-def _prepare(job: Job) -> Iterator[Shell]:
-    """The first node prepares; its launcher's port opens when it is done, and that is what the others wait for."""
-    if not job.prepare:
-        return
-    yield constant('if [ "$NODE_RANK" = 0 ]; then')
-    yield from _user(job.prepare, "launch.prepare")
-    if job.nodes > 1:
-        yield constant("else")
-        yield constant('  until (exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do sleep 2; done')
-    yield constant("fi")
+def _sync(job: Job) -> list[Shell]:
+    """A uv project is made ready once, not by every node at the same time."""
+    if job.python.kind != "uv":
+        return []
+    return [constant(f"uv sync --frozen --project {quote(job.python.value).text}", "launch.python.uv")]
 
 
-def _user(texts: tuple[str, ...], origin: str) -> Iterator[Shell]:
-    """The user's shell lines in a subshell: a ``cd`` or a shell option of theirs ends with them."""
-    yield constant("( set +u")
-    yield from lines(texts, origin)
-    yield constant(")")
+def _command(job: Job, elastic: bool) -> tuple[list[Shell], list[Shell], list[Shell]]:
+    """The command's lines up to the words of a resumed start, these, and what follows them."""
+    chosen = [(word, shell) for word, shell in zip(job.command.words, program(job.command.words), strict=True)]
+    at = len(chosen) if job.command.resume_at is None else job.command.resume_at
+    before, after = chosen[:at], chosen[at:]
+    if elastic:
+        before, after = ([pair for pair in part if not _fixed(pair[0])] for part in (before, after))
+    return [pair[1] for pair in before], [shell(word) for word in job.resume.arguments], [pair[1] for pair in after]
 
 
-def _resume(resume: Resume) -> Iterator[Shell]:
-    """RESUME_FROM: the newest complete checkpoint, unless the framework finds it itself."""
-    if resume.mode == "path" and resume.path:
-        yield constant(f"export RESUME_FROM={quote(resume.path).text}", "checkpoint.resume")
-        return
-    yield constant("export RESUME_FROM=''")
-    if resume.mode != "auto" or resume.by_framework or not resume.directory or not resume.pattern:
-        return
-    directory, origin = quote(resume.directory).text, "checkpoint.directory"
-    if resume.tracker:
-        tracker = quote(resume.directory.rstrip("/") + "/" + resume.tracker).text
-        yield constant(f'if [ -s {tracker} ]; then RESUME_FROM={directory}/"$(cat {tracker})"; fi', origin)
-        return
-    complete = f'"$found"/{quote(resume.complete_marker).text}' if resume.complete_marker else '"$found"'
-    pattern = "".join(part if part == "*" else quote(part).text for part in _split(resume.pattern))
-    yield constant("while IFS= read -r found; do", origin)
-    yield constant(f"  if [ -e {complete} ]; then RESUME_FROM=$found; break; fi", origin)
-    yield constant(f"done < <(ls -d -- {directory}/{pattern} 2>/dev/null | sort -rV)", origin)
-
-
-def _split(pattern: str) -> list[str]:
-    """``checkpoint-*`` as ``checkpoint-`` and ``*``."""
-    found: list[str] = []
-    for number, part in enumerate(pattern.split("*")):
-        found += ["*"] if number else []
-        found += [part] if part else []
-    return found
-
-
-def _launch(job: Job) -> Iterator[Shell]:
-    yield from _command(job)
-    if not job.finish and job.launcher in FORWARDING:
-        return
-    yield constant("child=$!")
-    yield constant("trap 'kill -TERM \"$child\" 2>/dev/null || true' TERM INT")
-    yield constant('while :; do status=0; wait "$child" || status=$?; kill -0 "$child" 2>/dev/null || break; done')
-    yield constant('[ "$status" = 0 ] || exit "$status"')
-    if job.finish:
-        yield constant('[ "$NODE_RANK" = 0 ] || exit 0')
-        yield from _user(job.finish, "launch.finish")
-
-
-def _command(job: Job) -> Iterator[Shell]:
-    """The launcher's line; with the words of a resumed start where the attempt found a checkpoint."""
-    direct = not job.finish and job.launcher in FORWARDING
-    words, more = job.command.words, job.resume.arguments
-    first, rest = program(words[:1])[0], tuple(map(shell, words[1:]))
-    head, tail = ("exec ", "") if direct else ("", " &")
-    if not more:
-        yield constant(f"{head}{joined((first, *rest)).text}{tail}", "launch")
-        return
-    at = len(words) if job.command.resume_at is None else job.command.resume_at
-    yield constant("resume=()", "checkpoint.resume")
-    yield constant(f'if [ -n "$RESUME_FROM" ]; then resume=({joined(map(shell, more)).text}); fi', "checkpoint.resume")
-    placed = [first, *rest[: at - 1], constant('${resume[@]+"${resume[@]}"}'), *rest[at - 1 :]]
-    yield constant(f"{head}{joined(placed).text}{tail}", "launch")
+def _fixed(word: Word) -> bool:
+    """An option of torchrun that an elastic job takes from the operator instead."""
+    text = word.parts[0] if word.parts and word.origin.startswith(("launch.launcher", "resources.", "launch.restarts")) else ""
+    return isinstance(text, str) and text.partition("=")[0].replace("_", "-") in FIXED

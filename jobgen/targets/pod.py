@@ -6,15 +6,19 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobgen.catalog import fabrics
 from jobgen.catalog.fabrics import Fabric
 from jobgen.launch.job import Job, Mount
 from jobgen.spec.models import Spec
 from jobgen.targets import device, inside, skeleton
+from jobgen.targets.artifact import Artifact
 from jobgen.targets.lifetime import Lifetime, Target, lifetime
 from jobgen.targets.manifest import MISSING, From, Object, Text, some
+
+if TYPE_CHECKING:
+    from jobgen.catalog.nodes import Node
 
 MANAGED = {"app.kubernetes.io/managed-by": "jobgen"}
 JOB_LABEL = "jobgen/job"
@@ -124,7 +128,7 @@ def _owned_some(value: Any, origin: str) -> Any:
 def _place(plan: Plan) -> inside.Place:
     if plan.target == "k8s":
         if plan.life.mode == "elastic":
-            return inside.Place('"${HOSTNAME##*-}"', f"{plan.name}-worker-0", inside.COUNTED)
+            return inside.Place('"${HOSTNAME##*-}"', f"{plan.name}-worker-0", inside.COUNTED, elastic=True)
         return inside.Place('"${PET_NODE_RANK:-0}"', f"{plan.name}-master-0", inside.COUNTED)
     counted = inside.COUNTED if plan.life.mode == "pod" else '"${JOBSET_RESTART_ATTEMPT:-0}"'
     exported = (
@@ -135,13 +139,17 @@ def _place(plan: Plan) -> inside.Place:
     return inside.Place('"${JOB_COMPLETION_INDEX:-0}"', master, counted, exported if plan.target == "jobset" else ())
 
 
+def script(plan: Plan) -> Artifact:
+    """The container's script."""
+    return inside.script(plan.job, _place(plan), plan.fabric, plan.port)
+
+
 def _script(plan: Plan) -> Text:
-    """The container's script, its lines with their origins; a line made by a field may hold newlines of its own."""
-    texts, origins = [], []
-    for line in inside.script(plan.job, _place(plan), plan.fabric, plan.port):
-        texts.append(literal(line.text))
-        origins += [line.origin] * (1 + line.text.count("\n"))
-    return Text("\n".join(texts) + "\n", tuple(origins))
+    """The script with the origins of its lines, safe from Kubernetes' own expansion."""
+    made = script(plan)
+    origins = dict(made.explain)
+    texts = made.text.split("\n")
+    return Text(literal(made.text), tuple(origins.get(number, "") for number in range(1, len(texts) + 1)))
 
 
 def _ports(plan: Plan) -> Any:
@@ -180,15 +188,47 @@ def resources(plan: Plan) -> dict[str, Any]:
     """Requests, which are also the limits: devices insist on it, and the pod is then never evicted for its neighbours."""
     job, found = plan.job, {}
     found[gpu_resource(job.gpu_name)] = From(str(job.gpus_per_node), "resources.gpus_per_node")
-    if job.cpus_per_node:
-        found["cpu"] = From(str(job.cpus_per_node), "resources.cpus_per_node")
-    if job.memory_per_node_bytes:
-        found["memory"] = From(quantity(job.memory_per_node_bytes), "resources.memory_per_node")
+    if count := cpus(plan):
+        found["cpu"] = From(str(count), "resources.cpus_per_node")
+    if size := memory_bytes(plan):
+        found["memory"] = From(quantity(size), "resources.memory_per_node")
     for name, count in device.resources(plan.fabric, job, plan.spec).items():
         found[name] = From(str(count), "resources.fabric")
     for name, value in plan.spec.kubernetes.extra_resources.items():
         found[name] = From(str(value), f"kubernetes.extra_resources.{name}")
     return found
+
+
+def node_type(spec: Spec) -> Node | None:
+    """The catalogue's entry of the node type, when the spec names one."""
+    from jobgen.catalog import nodes
+
+    try:
+        return nodes.find(spec.resources.node_type) if spec.resources.node_type else None
+    except nodes.UnknownNode:
+        return None
+
+
+def cpus(plan: Plan) -> int | None:
+    """CPUs of one pod: as written, else the GPUs' share of what a node of that type leaves to pods."""
+    node = node_type(plan.spec)
+    if plan.spec.resources.cpus_per_node or node is None or not node.gpus:
+        return plan.spec.resources.cpus_per_node or plan.job.cpus_per_node
+    return max(1, free_cpus(node.cpus) * min(plan.job.gpus_per_node, node.gpus) // node.gpus)
+
+
+def free_cpus(total: int) -> int:
+    """What the kubelet and the node's own pods leave: a pod that asks for all waits for ever."""
+    return total - max(1, round(total * 0.04))
+
+
+def memory_bytes(plan: Plan) -> int | None:
+    """Memory of one pod: as written, else the GPUs' share of what pods may have, less 5 % for the node's own pods."""
+    node = node_type(plan.spec)
+    if plan.spec.resources.memory_per_node or node is None or not node.gpus:
+        return plan.spec.resources.memory_per_node or plan.job.memory_per_node_bytes
+    free = node.kubernetes_bytes or int(node.memory_bytes * 0.93)
+    return free * 95 // 100 * min(plan.job.gpus_per_node, node.gpus) // node.gpus // GIB * GIB
 
 
 def quantity(size: int) -> str:
@@ -205,7 +245,7 @@ def shm_bytes(plan: Plan) -> int:
     if isinstance(wanted, int):
         return wanted
     size = 16 * GIB * plan.job.gpus_per_node
-    memory = plan.job.memory_per_node_bytes
+    memory = memory_bytes(plan)
     return max(GIB, min(size, memory // 4 // GIB * GIB)) if memory else size
 
 
@@ -213,8 +253,8 @@ def environment(plan: Plan) -> list[Any]:
     """All variables; values are strings that Kubernetes takes literally."""
     job, side = plan.job, plan.fabric.kubernetes if plan.fabric else None
     values: dict[str, Any] = {
-        "JOB_ID": plan.name,
-        "CONFIG_DIR": inside.CONFIG_DIR,
+        "JOBGEN_JOB_ID": plan.name,
+        "JOBGEN_CONFIG_DIR": inside.CONFIG_DIR,
         "HF_HOME": From(cache_folder(job), "checkpoint.directory"),
         "TRITON_CACHE_DIR": f"{inside.WORK}/triton",
         "XDG_CACHE_HOME": f"{inside.WORK}/cache",
@@ -231,7 +271,7 @@ def environment(plan: Plan) -> list[Any]:
             values[variable.name] = From(variable.value.literal, variable.value.origin or f"launch.env.{variable.name}")
         else:
             values.pop(variable.name, None)
-    found: list[Any] = [{"name": "HOST_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    found: list[Any] = [{"name": "JOBGEN_HOST_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     if plan.target != "k8s":
         path = f"metadata.labels['{ATTEMPT_LABEL}']"
         found.append({"name": "JOBSET_RESTART_ATTEMPT", "valueFrom": {"fieldRef": {"fieldPath": path}}})
