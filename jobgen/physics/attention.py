@@ -14,13 +14,14 @@ def scores(tape: Tape, build: Build, query: Value, key: Value, value: Value, lay
     flash: saves q, k, v, the output and one fp32 number per head and token (log-sum-exp; Dao 2022, 2205.14135).
     efficient: the same over keys and values copied to all heads, and the mask as a float tensor if there is one.
     eager: transformers' eager_attention_forward: fp32 softmax (4 bytes) and its bf16 copy (2) per score.
+    One key-value head needs no copy: its repetition is a view.
     math: torch's fallback in fp32 (aten/src/ATen/native/transformers/attention.cpp).
     """
     heads, size = layer.heads, build.compute
     out_width = heads * layer.value_dim
     query, key, value = (cast(tape, each, size) for each in (query, key, value))
     tape.core_attention(True)
-    if build.kernel != "flash" and layer.kv_heads != heads and build.style.expand_kv:
+    if build.kernel != "flash" and 1 < layer.kv_heads < heads and build.style.expand_kv:
         key = tape.op([key], heads * layer.head_dim, size, "tensor")
         value = tape.op([value], out_width, size, "tensor")
     if build.kernel in ("flash", "efficient"):
@@ -28,6 +29,8 @@ def scores(tape: Tape, build: Build, query: Value, key: Value, value: Value, lay
         if build.kernel == "efficient" and build.masked:
             extra.append(tape.value(1, size, "mask", grad=False))
         out = tape.op([query, key, value], out_width, size, "tensor", [query, key, value], save_output=True, extra=extra, kind="attention")
+        if build.kernel == "flash" and build.module.positions == "partial":
+            out = tape.op([out], out_width, size, "tensor")
     else:
         out = eager(tape, build, query, key, value, layer, out_width)
     tape.core_attention(False)
@@ -45,7 +48,8 @@ def eager(tape: Tape, build: Build, query: Value, key: Value, value: Value, laye
         curve = tape.op([scaled], heads, size, "square", save_output=True)
         scaled = tape.op([curve], heads, size, "square")
     masked = tape.op([scaled], heads, size, "square", aliases=True)
-    soft_size = 4 if build.style.softmax_float32 or size == 4 else size
+    native = build.style.softmax == "native" or build.module.softmax != "float32"
+    soft_size = size if native else 4
     soft = tape.op([masked], heads, soft_size, "square", save_output=True)
     weights = cast(tape, soft, size)
     product = tape.op([weights, value], out_width, size, "tensor", [weights, value], kind="addmm")
@@ -64,7 +68,7 @@ def attention(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[
         query, key, value = (linear(tape, build, x, matrix, "tensor") for matrix in inner[:3])
     if layer.norms_head:
         query, key = norm(tape, build, query, layer.heads), norm(tape, build, key, layer.kv_heads)
-    if build.module.rotary:
+    if build.module.positions != "none":
         query, key = rotary(tape, build, query), rotary(tape, build, key)
     return linear(tape, build, scores(tape, build, query, key, value, layer), output, "sequence")
 

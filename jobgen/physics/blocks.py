@@ -185,6 +185,14 @@ def gated(tape: Tape, build: Build, both: Value, name: str, ffn: float, unit: Un
     """Activation and product of gate and up that are halves of one tensor."""
     if build.style.glu == "fused":
         return tape.op([both], ffn, both.bytes, unit, [both])
+    if build.module.clamped:
+        gate = tape.op([both], ffn, both.bytes, unit, [both])
+        up = tape.op([both], ffn, both.bytes, unit, [both])
+        inner = tape.op([gate], ffn, both.bytes, unit)
+        opened = tape.op([inner], ffn, both.bytes, unit, save_output=True)
+        glu = tape.op([gate, opened], ffn, both.bytes, unit, [gate, opened])
+        raised = tape.op([up], ffn, both.bytes, unit)
+        return tape.op([raised, glu], ffn, both.bytes, unit, [raised, glu])
     gate = tape.view(both, both.width / 2)
     up = tape.view(both, both.width / 2)
     active = activation(tape, gate, name)

@@ -28,18 +28,25 @@ def decoder(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
     has_mlp = bool(dense or layer.experts)
     if layer.norms_hidden == 1 and mixer and has_mlp:  # attention and MLP side by side on one norm
         normed = blocks.norm(tape, build, x)
-        mixed = mix(tape, build, normed, layer, mixer)
-        fed = feed(tape, build, normed, layer, dense)
+        mixed = drop(tape, layer, mix(tape, build, normed, layer, mixer))
+        fed = drop(tape, layer, feed(tape, build, normed, layer, dense))
         return blocks.add(tape, blocks.add(tape, x, mixed), fed)
     if mixer:
         given = blocks.norm(tape, build, x) if before else x
-        mixed = mix(tape, build, given, layer, mixer)
+        mixed = drop(tape, layer, mix(tape, build, given, layer, mixer))
         x = blocks.add(tape, x, blocks.norm(tape, build, mixed) if after else mixed)
     if has_mlp:
         given = blocks.norm(tape, build, x) if before else x
-        fed = feed(tape, build, given, layer, dense)
+        fed = drop(tape, layer, feed(tape, build, given, layer, dense))
         x = blocks.add(tape, x, blocks.norm(tape, build, fed) if after else fed)
     return x
+
+
+def drop(tape: Tape, layer: Layer, x: Value) -> Value:
+    """Dropout before a residual sum: its mask is one byte per element."""
+    if not layer.dropouts:
+        return x
+    return tape.op([x], x.width, x.bytes, x.unit, extra=[tape.value(x.width, 1, x.unit, grad=False)])
 
 
 def mix(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[Matrix, ...]) -> Value:

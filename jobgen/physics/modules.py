@@ -31,14 +31,17 @@ class Module(NamedTuple):
     order: Order = "pre"
     router_float32: bool = False
     """The router multiplies an fp32 copy of the hidden states."""
-    fused_gate: bool = False
-    """Gate and up projection are one matrix, of which activation and product save views."""
-    rotary: bool = True
+    positions: Literal["rotary", "partial", "none"] = "rotary"
+    """rotary: products only; partial: the turned part and the rest are joined into a new tensor, head by head; the
+    flash kernels then write an output of that layout, which is copied for the output projection."""
+    softmax: Literal["float32", "native", "sink"] = "float32"
+    """Eager scores: soft-maxed in fp32 and cast back, in their own type, or in their own type with a sink column."""
+    clamped: bool = False
+    """Experts clamp gate and up and use ``gate * sigmoid(alpha * gate) * (up + 1)``."""
     softcap: bool = False
     """Scores pass a tanh, which only eager (and flex, flash) attention computes."""
 
 
-_PHI = Module(norm="layer")
 MODULES: dict[str, Module] = {
     # transformers 5.24.0, models/*/modeling_*.py: the class of the norm and of the decoder layer
     "gemma": Module("rms_float32"),
@@ -46,24 +49,36 @@ MODULES: dict[str, Module] = {
     "gemma3": Module("rms_float32", "both"),
     "gemma3_text": Module("rms_float32", "both"),
     "gemma4": Module("rms_float32", "both"),
-    "gpt_oss": Module("rms_float32"),
+    "gpt_oss": Module("rms_float32", softmax="sink", clamped=True),
     "olmo": Module("layer_cast"),
     "olmo2": Module("rms_float32", "post"),
     "olmo3": Module("rms_float32", "post"),
     "exaone4": Module("rms", "post"),
-    "glm4": Module("rms", "both"),
+    "glm": Module(positions="partial"),
+    "glm4": Module("rms", "both", positions="partial"),
+    "phi": Module("layer", positions="partial"),
+    "phi3": Module(positions="partial"),
+    "stablelm": Module("layer", positions="partial"),
+    "gpt_neox": Module("layer", positions="partial"),
+    "gptj": Module("layer", positions="partial"),
+    "nemotron": Module("layer", positions="partial"),
+    "falcon": Module("layer", softmax="native"),
+    "bloom": Module("layer", positions="none"),
+    "gpt2": Module("layer", positions="none"),
+    "gpt_bigcode": Module("layer", positions="none"),
+    "opt": Module("layer", positions="none"),
     "cohere": Module("layer_float32"),
     "cohere2": Module("layer_float32"),
     "nemotron_h": Module("rms_float32"),
-    "qwen3_next": Module("rms_float32"),
-    "qwen3_5": Module("rms_float32"),
-    "qwen3_5_moe": Module("rms_float32"),
+    "qwen3_next": Module("rms_float32", positions="partial"),
+    "qwen3_5": Module("rms_float32", positions="partial"),
+    "qwen3_5_moe": Module("rms_float32", positions="partial"),
     "deepseek_v4": Module("rms_float32"),
     "deepseek_v2": Module(router_float32=True),
     "deepseek_v3": Module(router_float32=True),
     "deepseek_v32": Module(router_float32=True),
     "kimi_k2": Module(router_float32=True),
-    "glm4_moe": Module(router_float32=True),
+    "glm4_moe": Module(router_float32=True, positions="partial"),
     "glm4_moe_lite": Module(router_float32=True),
     "glm_moe_dsa": Module(router_float32=True),
     "dots1": Module(router_float32=True),
@@ -86,10 +101,8 @@ class Style(NamedTuple):
     matmul (Liger's SwiGLU, Megatron's bias_swiglu); the activated gate is never kept."""
     expand_kv: bool = True
     """Key and value heads are copied to the number of query heads where the kernel needs it (eager, efficient)."""
-    softmax_float32: bool = True
-    """Scores are soft-maxed in fp32 and cast back (transformers' eager attention)."""
-    weights_saved_norm: bool = True
-    """The loss and norms follow transformers."""
+    softmax: Literal["module", "native"] = "module"
+    """native: scores are soft-maxed in their own type (one fused kernel)."""
     source: str = ""
 
 
@@ -98,9 +111,9 @@ STYLES: dict[str, Style] = {
     "torchtitan": Style("fused", source="torchtitan models/llama3/model/model.py: nn.RMSNorm; torch 2.9 rms_norm is one kernel"),
     "torchtune": Style("fused_float32", source="torchtune modules/rms_norm.py: F.rms_norm over the fp32 input"),
     "litgpt": Style("rms_float32", source="litgpt model.py: RMSNorm, weight multiplied in fp32"),
-    "megatron-lm": Style("fused", "fused", expand_kv=False, softmax_float32=False, source="Megatron-LM megatron/core/fusions, transformer_engine layernorm_linear.py"),
-    "nemo": Style("fused", "fused", expand_kv=False, softmax_float32=False, source="NeMo runs Megatron-LM's core modules"),
-    "megatron-deepspeed": Style("fused", expand_kv=False, softmax_float32=False, source="Megatron-DeepSpeed megatron/model/fused_layer_norm.py"),
+    "megatron-lm": Style("fused", "fused", expand_kv=False, softmax="native", source="Megatron-LM megatron/core/fusions, transformer_engine layernorm_linear.py"),
+    "nemo": Style("fused", "fused", expand_kv=False, softmax="native", source="NeMo runs Megatron-LM's core modules"),
+    "megatron-deepspeed": Style("fused", expand_kv=False, softmax="native", source="Megatron-DeepSpeed megatron/model/fused_layer_norm.py"),
     "unsloth": Style("fused", "fused", expand_kv=False, source="unsloth kernels/rms_layernorm.py, kernels/fast_lora.py"),
 }
 

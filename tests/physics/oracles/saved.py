@@ -36,17 +36,24 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, A
 TABLE = Path(__file__).with_name("saved.jsonl")
 SEQUENCE = 1664
 """Tokens: equal to no width of any model, so that weights' gradients are known by their shape."""
-NAMES = {"flash": "oracle_fa", "efficient": "oracle_eff"}
+NAMES = {"flash": "oracle_fa", "efficient": "oracle_eff", "sdpa": "oracle_sdpa"}
 """Registered names (transformers asks for the flash-attn package where a name contains "flash")."""
 DROPPED = ("quantization_config", "auto_map", "_name_or_path", "transformers_version", "torch_dtype", "dtype")
 
 
 def attention(kind: str) -> Any:
-    """An attention function that calls one kernel, with the copies that F.scaled_dot_product_attention makes."""
+    """An attention function that calls one kernel, with the copies that F.scaled_dot_product_attention makes.
+
+    ``sdpa``: the kernel that CUDA would pick (flash without a mask and with equal widths, else memory-efficient).
+    """
+    asked = kind
 
     def function(
         module: Any, query: Any, key: Any, value: Any, mask: Any, dropout: float = 0.0, scaling: Any = None, **_: Any
     ) -> Any:
+        kind = asked
+        if asked == "sdpa":
+            kind = "flash" if mask is None and query.shape[-1] == value.shape[-1] else "efficient"
         if mask is not None and kind == "efficient":
             if mask.dtype == torch.bool:
                 zero = torch.zeros((), dtype=query.dtype, device=query.device)
@@ -78,6 +85,20 @@ def prepare() -> None:
         AttentionInterface.register(name, attention(kind))
         masking.ALL_MASK_ATTENTION_FUNCTIONS.register(name, masking.sdpa_mask)
     masking.find_packed_sequence_indices = lambda *_, **__: None
+    torch.nn.functional.softmax = softmax
+    torch.nn.functional.dropout = dropped
+
+
+def softmax(x: Any, dim: int = -1, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """As on CUDA, where one kernel reads 16 bit and writes fp32 (a CPU makes an fp32 copy first)."""
+    if dtype == torch.float32 and x.dtype != dtype:
+        return torch.ops.aten._softmax(x, dim, True)
+    return torch.softmax(x, dim) if dtype is None else torch.softmax(x, dim, dtype=dtype)
+
+
+def dropped(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """As on CUDA, where one kernel keeps a mask of one byte (a CPU keeps the factors)."""
+    return torch.native_dropout(x, p, True)[0] if training and p > 0 else x
 
 
 def key_of(tensor: Any) -> int:
