@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobgen.frameworks import accelerate_file, deepspeed_file, formats, hf
-from jobgen.frameworks.codecs import ABSENT, UNDECIDED, choice, flag, listed, present, says_nothing, yes_no
+from jobgen.frameworks.codecs import ABSENT, UNDECIDED, choice, flag, listed, present, says_nothing, whole, yes_no
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import Codec, Framework
@@ -56,7 +56,7 @@ OPTIONS = rows(
     row("training.loss", "chunked_cross_entropy", present("chunked"), "0.11"),
     row("training.compile", "torch_compile", yes_no),
     row("training.lora.rank", "lora_r"),
-    row("training.lora.alpha", "lora_alpha"),
+    row("training.lora.alpha", "lora_alpha", whole),
     row("training.lora.dropout", "lora_dropout", default=0.0),
     row("training.lora.target_modules", "lora_target_linear", choice({"all-linear": True}), written=False),
     row("training.lora.target_modules", "lora_target_modules", _named_modules, written=False),
@@ -75,7 +75,7 @@ OPTIONS = rows(
     row("training.rollout.gpu_memory_utilization", "vllm.gpu_memory_utilization", since="0.8.1", objectives=_GENERATES),
     row("training.rollout.tensor", "vllm.tensor_parallel_size", since="0.8.1", objectives=_GENERATES),
     row("training.max_steps", "max_steps"),
-    row("training.data.epochs", "num_epochs", default=1),
+    row("training.data.epochs", "num_epochs", whole, default=1),
     row("training.data.workers", "dataloader_num_workers"),
     row("training.evaluation.every_steps", "eval_steps"),
     row("training.evaluation.micro_batch_size", "eval_batch_size"),

@@ -20,6 +20,16 @@ same = Codec(_same, lambda value: value)
 """The framework writes what the spec writes; an unset field is left out."""
 
 
+def _whole(value: Any) -> Any:
+    if value is None:
+        return ABSENT
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+whole = Codec(_whole, lambda value: value)
+"""A number that many programs take as an integer only: 32.0 is written as 32."""
+
+
 def choice(
     values: Mapping[Any, Any],
     *,
@@ -33,7 +43,9 @@ def choice(
     back = {**{_key(there): here for here, there in values.items()}, **{_key(k): v for k, v in (reads or {}).items()}}
 
     def encode(value: Any) -> Any:
-        return ABSENT if value is None else forward.get(value, rest)
+        if value is None:
+            return ABSENT
+        return rest if isinstance(value, list | dict) else forward.get(value, rest)
 
     def decode(value: Any) -> Any:
         return back.get(_key(value), UNDECIDED)
@@ -120,16 +132,4 @@ def targets(all_linear: Any, comma: bool = False) -> Codec:
             return value.split(",")
         return value
 
-    return Codec(encode, decode)
-
-
-def fixed(value: Any, *, when: Any) -> Codec:
-    """Written only for one spec value; says nothing otherwise."""
-    return choice({when: value})
-
-
-def above(default: int) -> Codec:
-    """A number that is left out at its default."""
-    return Codec(
-        lambda value: ABSENT if value in (None, default) else value, lambda value: default if value is ABSENT else value
-    )
+    return Codec(encode, decode, ("all-linear", ["q_proj"], ["q_proj", "v_proj"]) if comma else None)

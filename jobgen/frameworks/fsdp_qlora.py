@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.frameworks import formats
-from jobgen.frameworks.codecs import choice, targets
+from jobgen.frameworks.codecs import choice, targets, whole
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import CheckpointLayout, Framework, Slot, Text
@@ -31,11 +31,11 @@ OPTIONS = rows(
     row("parallelism.sharding", "sharding_strategy", choice({"fsdp1": "full_shard", "none": "ddp"},
         reads={"hybrid_full_shard": "fsdp1"}), default="full_shard"),
     row("training.lora.rank", "lora_rank", default=64),
-    row("training.lora.alpha", "lora_alpha", default=16),
+    row("training.lora.alpha", "lora_alpha", whole, default=16),
     row("training.lora.dropout", "lora_dropout", default=0.1),
     row("training.lora.target_modules", "lora_target_modules", targets("all"), default="all"),
     row("training.max_steps", "max_steps", default=-1, note="counts batches, not optimizer steps"),
-    row("training.data.epochs", "num_epochs", default=1),
+    row("training.data.epochs", "num_epochs", whole, default=1),
     row("checkpoint.directory", "output_dir", default="output"),
     row("parallel.world", "world_size", default=-1),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobgen.frameworks import accelerate_file
-from jobgen.frameworks.codecs import choice, flag, inverted, present, says_nothing, yes_no
+from jobgen.frameworks.codecs import choice, flag, inverted, present, says_nothing, whole, yes_no
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import CheckpointLayout, Option, Slot, Text
 from jobgen.frameworks.view import View
@@ -49,7 +49,7 @@ TRAINING_ARGUMENTS = tuple(
         row("training.loss", "use_liger_kernel", flag("liger"), default=False),
         row("training.compile", "torch_compile", yes_no, default=False),
         row("training.max_steps", "max_steps", default=-1),
-        row("training.data.epochs", "num_train_epochs", default=3.0),
+        row("training.data.epochs", "num_train_epochs", whole, default=3.0),
         row("training.data.workers", "dataloader_num_workers", default=0),
         row("training.evaluation.every_steps", "eval_steps"),
         row("training.evaluates", "evaluation_strategy", choice({True: "steps"}), until="4.51", group="eval_strategy"),

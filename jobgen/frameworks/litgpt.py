@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobgen.frameworks import formats
-from jobgen.frameworks.codecs import choice, says_nothing
+from jobgen.frameworks.codecs import choice, says_nothing, whole
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import CheckpointLayout, Framework
@@ -27,12 +27,12 @@ OPTIONS = rows(
     row("training.quantization.type", "quantize", choice({"nf4": "bnb.nf4", "fp4": "bnb.fp4", "int8": "bnb.int8-training"},
         reads={"bnb.nf4-dq": "nf4", "bnb.fp4-dq": "fp4"}), written=False),
     row("training.lora.rank", "lora_r", default=8),
-    row("training.lora.alpha", "lora_alpha", default=16),
+    row("training.lora.alpha", "lora_alpha", whole, default=16),
     row("training.lora.dropout", "lora_dropout", default=0.05),
     row("training.lora.target_modules", "lora_query", says_nothing, written=False),
     row("training.max_steps", "train.max_steps", objectives=frozenset({"sft"})),
     row("training.data.tokens", "train.max_tokens", objectives=frozenset({"pretrain"})),
-    row("training.data.epochs", "train.epochs"),
+    row("training.data.epochs", "train.epochs", whole),
     row("training.data.workers", "data.init_args.num_workers", default=4),
     row("training.evaluation.every_steps", "eval.interval", default=600),
     row("checkpoint.directory", "out_dir"),

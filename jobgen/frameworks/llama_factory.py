@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from jobgen.frameworks import deepspeed_file, formats, hf
-from jobgen.frameworks.codecs import choice, flag, joined, member, present, targets, yes_no
+from jobgen.frameworks.codecs import ABSENT, choice, flag, joined, member, present, targets, whole, yes_no
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
-from jobgen.frameworks.table import Framework, Slot, Text
+from jobgen.frameworks.table import Codec, Framework, Slot, Text
 from jobgen.frameworks.view import View
 from jobgen.frameworks.write import CONFIG, Configured, user_values
 
 FILE = "llamafactory.yaml"
+_reference = Codec(
+    lambda value: ABSENT if value in (None, "policy") else value, lambda value: value or "policy", ("my/model",)
+)
+"""A policy reference is made by the program itself."""
 
 OWN = rows(
     "yaml", "LLaMA-Factory 0.7.1-0.9.5 hparams/*.py, model/model_utils/*.py",
@@ -41,7 +45,7 @@ OWN = rows(
     row("training.freeze", "freeze_multi_modal_projector", member("projector"), "0.9.2", default=True),
     row("training.freeze", "freeze_language_model", member("language_model"), "0.9.2", default=False),
     row("training.lora.rank", "lora_rank", default=8),
-    row("training.lora.alpha", "lora_alpha", default="2 x lora_rank"),
+    row("training.lora.alpha", "lora_alpha", whole, default="2 x lora_rank"),
     row("training.lora.dropout", "lora_dropout", default=0.0),
     row("training.lora.target_modules", "lora_target", targets("all", comma=True), default="all"),
     row("training.lora.modules_to_save", "additional_target", joined),
@@ -49,7 +53,7 @@ OWN = rows(
     row("training.quantization.type", "quantization_bit", choice({"nf4": 4, "int8": 8}, also={"fp4": 4})),
     row("training.quantization.type", "quantization_type", choice({"nf4": "nf4", "fp4": "fp4"}), default="nf4"),
     row("training.quantization.double_quant", "double_quantization", yes_no, default=True),
-    row("training.reference.model", "ref_model", choice({}, reads={}), written=False),
+    row("training.reference.model", "ref_model", _reference),
     row("checkpoint.resume.mode", "overwrite_output_dir", choice({"never": True}), default=False),
 )  # fmt: skip
 

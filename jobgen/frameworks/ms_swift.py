@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobgen.frameworks import deepspeed_file, formats, hf, megatron_lm
-from jobgen.frameworks.codecs import choice, flag, listed, member, present, says_nothing, targets, yes_no
+from jobgen.frameworks.codecs import choice, flag, listed, member, present, says_nothing, targets, whole, yes_no
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import CheckpointLayout, Framework, Slot, Text
@@ -30,7 +30,7 @@ _SHARED = rows(
     row("training.freeze", "freeze_aligner", member("projector"), default=True),
     row("training.freeze", "freeze_llm", member("language_model"), default=False),
     row("training.lora.rank", "lora_rank", default=8),
-    row("training.lora.alpha", "lora_alpha", default=32),
+    row("training.lora.alpha", "lora_alpha", whole, default=32),
     row("training.lora.dropout", "lora_dropout", default=0.05),
     row("training.lora.target_modules", "target_modules", targets("all-linear")),
     row("training.lora.modules_to_save", "modules_to_save", listed),
@@ -83,8 +83,8 @@ _MEGATRON = (*_SHARED, *rows(
     row("training.activation_checkpointing.every", "recompute_num_layers", written=False),
     row("training.loss", "cross_entropy_loss_fusion", choice({"vocab_parallel": True}), default=True),
     row("training.max_steps", "train_iters"),
-    row("training.data.epochs", "max_epochs", since="3.4", until="4.0", group="epochs"),
-    row("training.data.epochs", "num_train_epochs", since="4.0", group="epochs"),
+    row("training.data.epochs", "max_epochs", whole, since="3.4", until="4.0", group="epochs"),
+    row("training.data.epochs", "num_train_epochs", whole, since="4.0", group="epochs"),
     row("training.data.workers", "num_workers", until="4.0", group="workers", default=4),
     row("training.data.workers", "dataloader_num_workers", since="4.0", group="workers", default=4),
     row("training.evaluation.every_steps", "eval_interval", until="4.0", group="eval"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobgen.frameworks import formats, megatron_lm
-from jobgen.frameworks.codecs import choice, present, says_nothing
+from jobgen.frameworks.codecs import choice, present, says_nothing, whole
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import CheckpointLayout, Framework
@@ -17,7 +17,7 @@ OPTIONS = rows(
     row("training.micro_batch_size", "train.micro_batch_size"),
     row("training.global_batch_size", "train.global_batch_size"),
     row("training.max_steps", "train.train_iters"),
-    row("training.data.epochs", "train.num_epochs"),
+    row("training.data.epochs", "train.num_epochs", whole),
     row("training.sequence_length", "dataset.seq_length"),
     row("training.sequence_length", "model.seq_length"),
     row("training.precision", "mixed_precision", choice({"bf16": "bf16_mixed", "fp16": "fp16_mixed"})),
@@ -46,7 +46,7 @@ OPTIONS = rows(
     row("parallelism.sequence_parallel", "model.sequence_parallel", choice({True: True, False: False}), written=False),
     row("offload.optimizer", "optimizer.optimizer_cpu_offload", choice({"cpu": True, "none": False})),
     row("training.lora.rank", "peft.dim"),
-    row("training.lora.alpha", "peft.alpha"),
+    row("training.lora.alpha", "peft.alpha", whole),
     row("training.lora.dropout", "peft.dropout"),
 )  # fmt: skip
 """Values the recipe's ConfigContainer takes; target modules have Megatron's own names and are the recipe's."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jobgen.frameworks import formats
-from jobgen.frameworks.codecs import choice, present, says_nothing, yes_no
+from jobgen.frameworks.codecs import choice, present, says_nothing, whole, yes_no
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
-from jobgen.frameworks.table import CheckpointLayout, Framework, Slot, Text
+from jobgen.frameworks.table import CheckpointLayout, Framework, Text
 from jobgen.frameworks.view import View
 from jobgen.frameworks.write import Configured, asks_for_config, in_config_dir, laid_over, user_values, words
 
@@ -36,12 +34,12 @@ OPTIONS = rows(
     row("training.loss", "loss._component_", choice({"chunked": "torchtune.modules.loss.CEWithChunkedOutputLoss"},
         reads={"torchtune.modules.loss.LinearCrossEntropyLoss": "chunked", "torch.nn.CrossEntropyLoss": "standard"})),
     row("training.lora.rank", "model.lora_rank"),
-    row("training.lora.alpha", "model.lora_alpha"),
+    row("training.lora.alpha", "model.lora_alpha", whole),
     row("training.lora.dropout", "model.lora_dropout"),
     row("training.lora.target_modules", "model.lora_attn_modules", says_nothing, written=False),
     row("training.lora.use_dora", "model.use_dora", present(True), "0.3.1"),
     row("training.max_steps", "max_steps_per_epoch"),
-    row("training.data.epochs", "epochs"),
+    row("training.data.epochs", "epochs", whole),
     row("parallelism.tensor", "tensor_parallel_dim", since="0.6", default=1),
     row("offload.parameters", "fsdp_cpu_offload", _cpu, "0.2", default=False),
     row("checkpoint.directory", "output_dir"),
@@ -68,7 +66,7 @@ _ALL_ATTENTION = ["q_proj", "k_proj", "v_proj", "output_proj"]
 
 
 def configure(view: View, config: Config) -> Configured:
-    """The YAML over the user's recipe configuration, and ``tune run`` with this job's ranks."""
+    """The YAML over the user's recipe configuration, and ``tune run``, which takes torchrun's options from the launch."""
     values = laid_over(view, user_values(view, config))
     if view["training.lora.target_modules"] == "all-linear":
         values = formats.merged(values, {"model": {"lora_attn_modules": _ALL_ATTENTION, "apply_lora_to_mlp": True}})
@@ -85,22 +83,11 @@ def configure(view: View, config: Config) -> Configured:
     if launch.command is not None or launch.entrypoint is not None or launch.module is not None:
         place: tuple[Text, ...] = (("--config",), in_config_dir(FILE))
         return done if asks_for_config(view.spec) else done._replace(args=place)
-    return done._replace(command=(*_torchrun(view), *words(_recipe(view), "--config"), in_config_dir(FILE)))
+    command = (*words("tune", "run", _recipe(view), "--config"), in_config_dir(FILE))
+    return done._replace(command=command)
 
 
 def _recipe(view: View) -> str:
-    """The recipe that trains by this method and objective."""
-    spread = "distributed" if view["parallel.world"] > 1 else "single_device"
+    """The recipe that trains by this method and objective; the distributed ones run on one GPU as well."""
     kind = "full" if view.spec.training.method == "full" else "lora"
-    return f"{kind}_dpo_{spread}" if view.spec.training.objective == "dpo" else f"{kind}_finetune_{spread}"
-
-
-def _torchrun(view: View) -> tuple[Text, ...]:
-    """``tune run`` and torchrun's own flags."""
-    if view["parallel.world"] == 1:
-        return words("tune", "run")
-    head: list[Any] = [*words("tune", "run", "--nnodes", str(view["parallel.nodes"]),
-                              "--nproc_per_node", str(view["launch.processes_per_node"]))]  # fmt: skip
-    if view["parallel.nodes"] > 1:
-        head += [("--node_rank",), (Slot.NODE_RANK,), ("--master_addr",), (Slot.MASTER_ADDR,)]
-    return (*head, ("--master_port",), (Slot.MASTER_PORT,))
+    return f"{kind}_dpo_distributed" if view.spec.training.objective == "dpo" else f"{kind}_finetune_distributed"

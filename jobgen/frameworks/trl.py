@@ -7,7 +7,7 @@ settings of its own.
 from __future__ import annotations
 
 from jobgen.frameworks import hf
-from jobgen.frameworks.codecs import choice, listed, present, targets, yes_no
+from jobgen.frameworks.codecs import choice, listed, present, says_nothing, targets, whole, yes_no
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import Framework, Text
@@ -47,7 +47,7 @@ OWN = rows(
                 "flash_attention_3": "flash_attention_3", "flex": "flex_attention"})),
     row("training.method", "use_peft", choice({"full": False, "lora": True}, also={"qlora": True}), default=False),
     row("training.lora.rank", "lora_r", default=16),
-    row("training.lora.alpha", "lora_alpha", default=32),
+    row("training.lora.alpha", "lora_alpha", whole, default=32),
     row("training.lora.dropout", "lora_dropout", default=0.05),
     row("training.lora.target_modules", "lora_target_modules", targets(_ALL_LINEAR)),
     row("training.lora.modules_to_save", "lora_modules_to_save", listed),
@@ -63,7 +63,7 @@ OWN = rows(
     row("training.rollout.mode", "vllm_mode", since="0.18", objectives=_GENERATES, default="colocate from 1.0"),
     row("training.rollout.gpu_memory_utilization", "vllm_gpu_memory_utilization", objectives=_GENERATES, default=0.3),
     row("training.rollout.tensor", "vllm_tensor_parallel_size", since="0.18", objectives=_GENERATES, default=1),
-    row("training.reference.model", "reference_free", choice({None: True}), until="0.29", objectives=_PREFERENCE, written=False),
+    row("training.reference.model", "reference_free", says_nothing, until="0.29", objectives=_PREFERENCE, written=False),
 )  # fmt: skip
 
 TABLE = Framework(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.frameworks import hf
-from jobgen.frameworks.codecs import choice, listed, targets
+from jobgen.frameworks.codecs import choice, listed, targets, whole
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import Framework
 
@@ -20,7 +20,7 @@ OPTIONS = rows(
     row("training.rollout.engine", "fast_inference", choice({"vllm": True}), default=False),
     row("training.rollout.gpu_memory_utilization", "gpu_memory_utilization", default=0.5),
     row("training.lora.rank", "r", default=16),
-    row("training.lora.alpha", "lora_alpha", default=16),
+    row("training.lora.alpha", "lora_alpha", whole, default=16),
     row("training.lora.dropout", "lora_dropout", default=0.0),
     row("training.lora.target_modules", "target_modules", targets("all-linear")),
     row("training.lora.modules_to_save", "modules_to_save", listed),

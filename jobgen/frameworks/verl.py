@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobgen.frameworks import formats
-from jobgen.frameworks.codecs import choice, flag, member, says_nothing, targets
+from jobgen.frameworks.codecs import choice, flag, member, says_nothing, targets, whole
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import CheckpointLayout, Framework, Option
@@ -31,7 +31,7 @@ _COMMON = rows(
     row("training.loss", _MODEL + "use_liger", choice({"liger": True}), default=False),
     row("training.freeze", _ACTOR + "freeze_vision_tower", member("vision_tower"), default=False),
     row("training.lora.rank", _MODEL + "lora_rank", default=0),
-    row("training.lora.alpha", _MODEL + "lora_alpha", default=16),
+    row("training.lora.alpha", _MODEL + "lora_alpha", whole, default=16),
     row("training.lora.target_modules", _MODEL + "target_modules", targets("all-linear"), default="all-linear"),
     row("training.rollout.engine", _ROLLOUT + "name", choice({"vllm": "vllm", "sglang": "sglang", "hf": "hf"})),
     row("training.rollout.tensor", _ROLLOUT + "tensor_model_parallel_size", default=2),
@@ -44,7 +44,7 @@ _COMMON = rows(
     row("checkpoint.resume.mode", "trainer.resume_mode", choice({"auto": "auto", "never": "disable", "path": "resume_path"}), default="auto"),
     row("checkpoint.resume", "trainer.resume_from_path", says_nothing, written=False),
     row("training.max_steps", "trainer.total_training_steps"),
-    row("training.data.epochs", "trainer.total_epochs", default=30),
+    row("training.data.epochs", "trainer.total_epochs", whole, default=30),
     row("training.evaluation.every_steps", "trainer.test_freq", default=-1),
     row("resources.nodes", "trainer.nnodes", default=1),
     row("launch.processes_per_node", "trainer.n_gpus_per_node", default=8),

@@ -185,7 +185,7 @@ def _spellings(option: Option) -> tuple[str, ...]:
     if option.file != "cli" or "." in option.key:
         return (option.key,)
     bare = option.key.lstrip("-")
-    return tuple(dict.fromkeys((option.key, bare, bare.replace("-", "_"))))
+    return tuple(dict.fromkeys((option.key, bare, bare.replace("-", "_"), "--" + bare, "--" + bare.replace("-", "_"))))
 
 
 def _conflict(view: View, option: Option, key: str, where: str, theirs: Any, config: Config) -> Conflict:
