@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -57,6 +56,8 @@ def _json(text: str, file: str) -> Config:
 
 
 def _toml(text: str, file: str) -> Config:
+    import tomllib
+
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
