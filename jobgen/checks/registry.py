@@ -85,7 +85,7 @@ class Finding(NamedTuple):
 RULES: dict[str, Rule] = {}
 
 SUBJECTS: tuple[str, ...] = (
-    "unpinned", "memory", "host", "quantization", "loading", "offload", "moe", "peft", "versions", "checkpoints",
+    "unpinned", "memory", "host", "quantization", "loading", "offload", "moe", "peft", "versions", "checkpoints", "parallelism", "dimensions",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 

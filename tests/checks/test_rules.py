@@ -14,7 +14,7 @@ from jobgen.effective.resolve import facts, known
 from jobgen.spec.document import Document
 
 ALL = list(rules().values())
-NOT_RULES = {"registry", "case", "forks", "run", "bases", "words", "weights", "table"}
+NOT_RULES = {"settings", "registry", "case", "forks", "run", "bases", "words", "weights", "table"}
 
 
 def check(document: Document) -> tuple[Finding, ...]:
