@@ -101,7 +101,7 @@ def send(receipt: Receipt, script: Path, lock: Lock, dependency: str = "") -> st
 def _executor(receipt: Receipt, script: Path, lock: Lock, dependency: str) -> SlurmExecutor:
     from submitit.slurm import slurm as submitit_slurm
 
-    class Executor(submitit_slurm.SlurmExecutor):  # type: ignore[misc]
+    class Executor(submitit_slurm.SlurmExecutor):
         """submitit's executor with the rendered script instead of its own (which would wrap it in an srun)."""
 
         def _submit_command(self, _: str) -> Any:

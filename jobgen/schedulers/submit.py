@@ -30,6 +30,15 @@ class Request(NamedTuple):
     secrets: tuple[str, ...]
     details: dict[str, Any]
     dependency: str = ""
+    new: bool = False
+    rename: Callable[[str], Artifact] | None = None
+    """The artifact under the job's name with a suffix."""
+
+    def renamed(self, suffix: str) -> Artifact:
+        """The artifact of a further run."""
+        if self.rename is None:
+            raise Unsubmittable(f"{self.name} cannot be given another name")
+        return self.rename(suffix)
 
     @property
     def digest(self) -> str:
@@ -99,14 +108,18 @@ def requests(document: Document, target: str | None) -> list[tuple[Document, str
     return [(point, chosen) for _, point in expand(document)]
 
 
-def request(document: Document, target: str, dependency: str = "") -> Request:
+def request(document: Document, target: str, dependency: str = "", new: bool = False) -> Request:
     """What one job sends. Refused when it would not run."""
     from jobgen.api import render
 
     artifact = render(document, target=target)
     spec = document.spec
     details = {"namespace": spec.kubernetes.namespace, "context": spec.kubernetes.context} if target in ("k8s", "trainjob", "jobset") else {}
-    return Request(spec.name, target, artifact, document.text or "", tuple(spec.launch.secrets), details, dependency)
+
+    def rename(suffix: str) -> Artifact:
+        return render(document.edited({"name": spec.name + suffix}), target=target)
+
+    return Request(spec.name, target, artifact, document.text or "", tuple(spec.launch.secrets), details, dependency, new, rename)
 
 
 def submit(document: Document, *, target: str | None, dry_run: str | None, new: bool, watch: bool, out: Say, say: Say) -> int:
@@ -119,7 +132,7 @@ def submit(document: Document, *, target: str | None, dry_run: str | None, new: 
         wait = _dependency(point, service, chosen)
         if limit and index >= limit and chosen == "slurm":
             wait = ",".join(filter(None, [wait, f"afterany:{handles[index - limit].job_id}"]))
-        wanted = request(point, chosen, wait)
+        wanted = request(point, chosen, wait, new)
         if dry_run == "client":
             say(f"would run: {service.command(wanted)}")
             out(wanted.artifact.text)
