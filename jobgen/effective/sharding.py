@@ -16,26 +16,43 @@ DDP_BUCKET = 25 * 2**20
 """torch DistributedDataParallel bucket_cap_mb."""
 
 
+MIXED_FLAT = frozenset({"litgpt"})
+"""Frameworks that wrap whole blocks, adapters and frozen weights in one flat parameter: its gradient has the size of all
+(torch/distributed/fsdp/_flat_param.py: one gradient per flat parameter)."""
+NO_SYNC = frozenset(
+    {"transformers", "trl", "accelerate", "llama-factory", "axolotl", "unsloth", "ms-swift", "litgpt", "custom", "fsdp-qlora"}
+)
+"""Frameworks that accumulate gradients under ``no_sync``, where FSDP keeps them whole on every rank
+(torch fully_sharded_data_parallel.py no_sync; accelerate accelerator.py no_sync; lightning no_backward_sync).
+torchtitan and torchtune reduce after every micro-step."""
+
+
 def decide(effective: Effective) -> Sharded:
     """Ranks over which weights, gradients and optimizer states are cut, and what is gathered."""
     kind, layout, framework = effective.spec.parallelism.sharding, effective.layout, effective.spec.training.framework
-    group = max(1, layout.shard_group)
     hidden, numbers = effective.arch.hidden, effective.numbers
-    effects: tuple[Effect, ...] = ()
     if kind == "none":
         return Sharded(kind, 1, 1, 1, 0, False, float(DDP_BUCKET))
+    group = max(1, layout.shard * layout.context)  # context ranks hold the same weights: they share them
     if megatron(effective):
         return Sharded(kind, 1, 1, group, 0, False, 0.0)
     if kind == "zero1":
         return Sharded(kind, 1, 1, group, 0, False, _bucket(effective, 1, hidden))
     if kind == "zero2":
-        if not zero.buckets(2, hidden).contiguous_gradients:
-            effects = ()
-        return Sharded(kind, 1, group, group, 0, False, _bucket(effective, 2, hidden), effects=effects)
+        return Sharded(kind, 1, group, group, 0, False, _bucket(effective, 2, hidden))
     if kind == "zero3":
         return Sharded(kind, group, group, group, 0, False, _bucket(effective, 3, hidden))
+    whole = layout.accumulation > 1 and framework in NO_SYNC and group > 1
+    effects: tuple[Effect, ...] = ()
+    if whole and effective.spec.training.method == "full":
+        effects = (Effect(
+            "no_sync_keeps_gradients_whole", "training.gradient_accumulation_steps",
+            "sharded gradients while they accumulate",
+            "every rank keeps whole gradients between micro-steps (no_sync saves traffic, not memory)", (),
+            "torch/distributed/fsdp/fully_sharded_data_parallel.py no_sync",
+        ),)  # fmt: skip
     root = framework in ROOT_UNIT
-    return Sharded(kind, group, group, group, 2, root, numbers.compute, reshard_after_forward=True)
+    return Sharded(kind, group, 1 if whole else group, group, 2, root, numbers.compute, reshard_after_forward=True, effects=effects)
 
 
 def _bucket(effective: Effective, stage: int, hidden: int) -> float:

@@ -27,6 +27,13 @@ NVLS = 0.25 * GIB
 """NVLink SHARP buffers of one communicator on Hopper and later (same section: 256-384 MiB)."""
 
 
+KNUTH = 1 / 3
+"""Share that lies free between blocks of many sizes, without compaction (Knuth, TAOCP 1, 2.5: the fifty-percent rule)."""
+RECORDS = 1.0
+"""Tensors for which no other block is large enough are made anew for each longest batch so far. Of uniform lengths the
+one before is half of it on average, the one before that a quarter, and so on: together as much again."""
+
+
 class Doubt(NamedTuple):
     """Relative uncertainty of the estimate of live tensors, below and above."""
 
@@ -42,15 +49,22 @@ def reserve(effective: Effective, allocated: tuple[Term, ...], stage: Stage) -> 
     tensor is lost once. Where shapes vary, blocks cached for an earlier shape stay beside those of the longest.
     """
     transient: Any = 0
+    loss: Any = 0
     for bit, _ in PHASES:
         if bit & (FORWARD | LOSS | BACKWARD_START | BACKWARD_END):
             moving = tuple(t for t in allocated if t.phases != ALWAYS and t.component in _MOVING)
             transient = larger(transient, alive(moving, bit, ("allocated",)))
-    share = 0.05 if expandable(effective) else 0.1 + (0.1 if effective.batch.padding else 0.0)
+            loss = larger(loss, alive(tuple(t for t in moving if t.component == "logits_and_loss"), bit, ("allocated",)))
+    if expandable(effective):
+        share, again = 0.05, 0.0
+    else:
+        share, again = (KNUTH, RECORDS) if effective.batch.padding else (0.1, 0.35)
     source = "c10/cuda/CUDACachingAllocator.cpp: rounding, splitting, no defragmentation"
     return (
         Term("fragmentation", "workspace", "reserved", ALWAYS, share * transient + 64 * MIB,
-             f"{share:.0%} of what comes and goes in a step, cached in blocks that do not fit again", source),
+             f"{share:.0%} of what comes and goes in a step: rounding and blocks that do not fit again", source),
+        Term("loss_blocks", "workspace", "reserved", ALWAYS, again * loss,
+             f"{again:.0%} of the loss's largest moment: its blocks are the largest, and were split or made for another length", source),
     )  # fmt: skip
 
 

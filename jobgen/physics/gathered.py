@@ -97,16 +97,16 @@ def _reentrant(effective: Effective) -> bool:
     written = options.get("gradient_checkpointing_kwargs")
     if isinstance(written, dict) and "use_reentrant" in written:
         return bool(written["use_reentrant"])
-    return effective.versions["transformers"] < (5, 0)
+    return not effective.versions.interval("transformers").low >= (5, 0)  # unknown: what needs more memory
 
 
 def _kept_gradients(effective: Effective, sizes: Sizes, stage: Stage) -> Term:
     """FSDP1 hooks the inputs of units without trained weights; a hook on a leaf keeps it and its gradient to the end."""
-    layers = sum(stage.layers)
-    size = layers * sizes.micro * sizes.sequence * effective.arch.hidden * effective.numbers.residual
+    layers = sum(stage.layers) - 1
+    size = 2 * layers * sizes.micro * sizes.sequence * effective.arch.hidden * effective.numbers.residual
     return Term(
         "input_gradients", "activations", "allocated", BACKWARD_END, size,
-        "gradients of all layer inputs, kept until backward ends by FSDP's hooks on frozen units",
+        "inputs of all layers and their gradients, kept until backward ends by FSDP's hooks on frozen units",
         "torch/distributed/fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook: a multi-grad hook holds the"
         " leaf's AccumulateGrad node; its handle is removed when backward ends",
     )  # fmt: skip

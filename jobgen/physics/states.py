@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobgen.effective.numbers import engine, megatron, unquantised_bytes
+from jobgen.effective.sharding import MIXED_FLAT
 from jobgen.frameworks import states as table
 from jobgen.frameworks import zero
 from jobgen.physics.arrays import divided_up, smaller
@@ -136,8 +137,14 @@ def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any]
         return []
     if offloaded and sharded.kind in ("zero2", "zero3"):
         return []
-    kept = numbers.gradients * trained.sharded(sizes, shards)
-    words = f"gradients x {numbers.gradients:g} B" + _over(shards)
+    width = numbers.gradients
+    if sharded.kind in ("fsdp1", "fsdp2"):
+        if effective.spec.training.framework in MIXED_FLAT:
+            trained = _flat(effective, units)
+        if sharded.gradients == 1 and sharded.weights > 1:  # no_sync: unsharded, in the dtype that backward makes
+            width = numbers.compute if sharded.kind == "fsdp1" else numbers.reduce
+    kept = width * trained.sharded(sizes, shards)
+    words = f"gradients x {width:g} B" + _over(shards)
     source = table.STATES[name].source
     if name in ("megatron", "megatron_half"):
         return [Term("gradients", "gradients", "allocated", ALWAYS & ~LOAD, kept, words + ", one buffer that stays",
@@ -157,6 +164,16 @@ def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any]
             "DeepSpeed stage_1_and_2.py step, stage3.py _prepare_sub_group: gradients are copied to the master's dtype",
         ))  # fmt: skip
     return found
+
+
+def _flat(effective: Effective, units: tuple[tuple[Unit, Any], ...]) -> Bulk:
+    """Elements of flat parameters that hold something trained: the gradient is as large as the whole."""
+    result = NOTHING
+    for unit, count in units:
+        if unit.trained.whole:
+            result = result + unit.plain.times(count)
+            result = result + unit.adapters.times(count)
+    return result
 
 
 def _alive(accumulation: Any) -> int:

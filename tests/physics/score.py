@@ -62,6 +62,15 @@ def tolerate_missing_frameworks() -> None:
     resolve.frameworks.find = lenient  # type: ignore[attr-defined]
 
 
+def assume(choices: list[str]) -> None:
+    """Assumes releases where nothing is known."""
+    from jobgen.effective import resolve
+
+    chosen = {name: tuple(map(int, version.split("."))) for name, _, version in (one.partition("=") for one in choices)}
+    before = resolve.assumed
+    resolve.assumed = lambda known: {**before(known), **{k: v for k, v in chosen.items() if not known.get(k) or not known[k].known}}
+
+
 def known_gpu(name: str) -> bool:
     """The catalogue has it (an unknown one needs its memory, which rows without a card do not have)."""
     from jobgen.catalog import gpus
@@ -83,8 +92,10 @@ def main() -> int:
     parser.add_argument("--source")
     parser.add_argument("--terms", action="append", default=[])
     parser.add_argument("--out")
+    parser.add_argument("--assume", action="append", default=[], metavar="LIBRARY=VERSION", help="assume this release where unknown")
     options = parser.parse_args()
     tolerate_missing_frameworks()
+    assume(options.assume)
     evaluate = evaluator(options.evaluate)
     models = evaluate.Models(options.models)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="score-"))
