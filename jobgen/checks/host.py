@@ -12,8 +12,8 @@ COPIES = ("JG204", "JG221", "JG231", "JG232")
 
 @rule(
     "JG110", "error", "load", "estimate",
-    bad=Example("lora-8b-ddp", {"model.name": "Qwen/Qwen3-30B-A3B", "training.versions.transformers": "5.2.0", "training.versions.peft": "0.19.0",
-                                "training.versions.trl": "1.0.0", "resources.memory_per_node": "300GB"}),
+    bad=Example("lora-8b-ddp", {"model.name": "Qwen/Qwen3-30B-A3B", "training.framework": "transformers", "launch.entrypoint": "train.py", "resources.gpu": "b200",
+                                "training.versions": {"transformers": "5.2.0", "peft": "0.19.0"}, "resources.memory_per_node": "300GB"}),
     good=Example("lora-8b-ddp", {"model.name": "Qwen/Qwen3-30B-A3B", "resources.memory_per_node": "300GB"}),
     fix="more host memory, fewer processes per node, or a way of loading with fewer copies",
     sources=("jobgen estimate lists every term with its source",),

@@ -43,7 +43,7 @@ def does_not_fit(case: Case) -> Outcome | None:
 
 @rule(
     "JG102", "warning", "first_step", "estimate",
-    bad=Example("full-8b-zero2", {"training.sequence_length": 16384}),
+    bad=Example("full-8b-zero2", {"training.sequence_length": 24576}),
     good=Example("full-8b-zero2", {}),
     fix="a smaller sequence or micro batch, more sharding, or a measurement of one step",
     sources=("jobgen estimate lists every term with its source",),

@@ -188,7 +188,8 @@ def router_adapted(case: Case) -> Outcome | None:
 
 @rule(
     "JG540", "error", "init", "spec",
-    bad=Example("pretrain-30b-a3b-megatron", {"resources.gpu": "v100-32gb", "training.precision": "fp16", "training.options": {"moe_grouped_gemm": True}}),
+    bad=Example("pretrain-30b-a3b-megatron", {"resources.gpu": "v100-32gb", "training.precision": "fp16", "training.attention": "sdpa",
+                                              "training.options": {"moe_grouped_gemm": True}}),
     good=Example("pretrain-30b-a3b-megatron", {"training.options": {"moe_grouped_gemm": True}}),
     fix="Ampere or newer, or no grouped GEMM",
     sources=("Megatron-LM megatron/training/arguments.py:1380",),

@@ -11,8 +11,10 @@ from jobgen.effective.quantization import fused_since, requested
 
 TARGET_PARAMETERS = ("lora_target_parameters", "target_parameters")
 NAMED = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
-MOE_V5 = Example("lora-8b-ddp", {"model.name": "Qwen/Qwen3-Coder-30B-A3B-Instruct", "training.versions": {"transformers": "5.2.0", "peft": "0.19.0"},
-                                 "training.options": {"target_parameters": NAMED}})  # fmt: skip
+MOE_V5 = Example("lora-8b-ddp", {
+    "model.name": "Qwen/Qwen3-Coder-30B-A3B-Instruct", "training.framework": "transformers", "launch.entrypoint": "train.py", "resources.gpu": "b200",
+    "training.versions": {"transformers": "5.2.0", "peft": "0.19.0"}, "training.options": {"target_parameters": NAMED},
+})  # fmt: skip
 
 
 def adapters(case: Case) -> bool:
@@ -221,7 +223,7 @@ def parameters_without_dropout(case: Case) -> Outcome | None:
 
 @rule(
     "JG609", "warning", "loss", "effective",
-    bad=Example("lora-8b-ddp", {"model.name": "Qwen/Qwen3-Coder-30B-A3B-Instruct", "training.options": {"target_parameters": NAMED}}),
+    bad=Example("lora-8b-ddp", {**MOE_V5.edits, "training.versions": {"transformers": "4.57.6", "peft": "0.18.1"}}),
     good=MOE_V5,
     fix="module names in training.lora.target_modules",
     sources=("measured on transformers 4.57.6 with peft 0.18.1",),

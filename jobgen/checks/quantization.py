@@ -36,6 +36,8 @@ def older(case: Case) -> dict[str, object]:
     edits: dict[str, object] = {"training.versions.transformers": OLD_TRANSFORMERS}
     if case.spec.training.framework == "llama-factory":
         edits = {"training.versions.transformers": "4.57.1", "training.versions.llamafactory": "0.9.4"}
+        if case.wrote("training.versions.peft"):
+            edits["training.versions.peft"] = "0.17.1"
     return edits
 
 
@@ -191,7 +193,8 @@ def fsdp1_mixed_storage(case: Case) -> Outcome | None:
 @rule(
     "JG209", "warning", "init", "effective",
     bad=Example("full-8b-fsdp2", {"training.method": "qlora", "training.versions.accelerate": "1.14.0"}),
-    good=Example("full-8b-fsdp2", {"training.method": "qlora", "training.versions.accelerate": "1.14.0", "training.quantization": {"storage_dtype": "bf16"}}),
+    good=Example("full-8b-fsdp2", {"training.method": "qlora", "training.versions.accelerate": "1.14.0", "training.quantization": {"storage_dtype": "bf16"},
+                                   "training.loading": "every_rank"}),
     fix="training.quantization.storage_dtype: bf16",
     sources=("accelerate utils/fsdp_utils.py, PR #3987",),
     facts=("QS09",),
@@ -377,11 +380,12 @@ def needless_parameter_offload(case: Case) -> Outcome | None:
     if each + base.state > 0.8 * case.gpu.usable_bytes or each + working > 0.8 * case.gpu.usable_bytes:
         return None
     room = host_bytes(case)
-    kept = f" and {gb(each * case.layout.processes_per_node)} of {gb(room)} host memory" if room else ""
+    node = gb(each * case.layout.processes_per_node)
+    kept = f"{node} of {gb(room)} host memory" if room else f"{node} of host memory"
     return Outcome(
         "offload.parameters",
         f"the base need not be offloaded: a rank's share is {gb(each)}, which with everything else makes {gb(each + working)} of "
-        f"{gb(case.gpu.memory_bytes)}; offload moves {gb(base.packed / ranks)} to each GPU in every pass{kept}",
+        f"{gb(case.gpu.memory_bytes)}; offload takes {kept} and moves {gb(base.packed / ranks)} to each GPU in every pass",
         "write offload.parameters: none", {"offload.parameters": "none"},
     )  # fmt: skip
 

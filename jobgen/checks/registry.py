@@ -85,7 +85,8 @@ class Finding(NamedTuple):
 RULES: dict[str, Rule] = {}
 
 SUBJECTS: tuple[str, ...] = (
-    "unpinned", "memory", "host", "quantization", "loading", "offload", "moe", "peft", "versions", "checkpoints", "parallelism", "dimensions",
+    "unpinned", "memory", "host", "quantization", "loading", "offload", "optimizer", "precision", "attention", "moe", "peft", "versions",
+    "checkpoints", "parallelism", "dimensions",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 

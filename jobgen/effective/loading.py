@@ -118,6 +118,8 @@ def _plain(effective: Effective, per_node: int, width: float) -> Loading:
     if placed is not None and placed != "cpu" and effective.layout.world == 1:
         return Loading("every_rank", "gpu", 0, width, False, False)
     if kind == "zero3" and placed is None:
+        if spec.training.framework != "ms-swift" and fused(effective):
+            return Loading("sharded", "cpu", per_node, width, False, False, (_effect_zero3_fuses(),))
         return Loading("sharded", "gpu", 0, width, False, False)
     if kind in ("fsdp1", "fsdp2"):
         wanted = efficient(effective)
@@ -165,4 +167,15 @@ def _effect_zero3_gpu() -> Effect:
         "since transformers 5 every rank keeps the whole quantised model on its own GPU until deepspeed.initialize",
         ("QS03",),
         "transformers 4.57.6 modeling_utils.py:776-793, absent in 5.0.0-5.24.0",
+    )
+
+
+def _effect_zero3_fuses() -> Effect:
+    return Effect(
+        "zero3_fuses_on_every_rank",
+        "parallelism.sharding",
+        "ZeRO-3's loading shard by shard",
+        "since transformers 5 every rank merges the whole checkpoint and fuses its experts in host memory first",
+        (),
+        "transformers 5 integrations/deepspeed.py _apply_weight_conversions_to_state_dict; patched by ms-swift",
     )
