@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from jobgen.effective.numbers import megatron
 from jobgen.effective.setup import Batch, Effective
 
 PAIRED = frozenset({"dpo", "orpo", "reward"})
 """Objectives whose sample is two sequences, chosen and rejected, that go through the model together."""
-FIXED_SHAPES = frozenset({"torchtitan", "megatron-lm", "megatron-deepspeed", "nemo"})
+FIXED_SHAPES = frozenset({"torchtitan", "megatron-deepspeed"})
 """Programs that pack or cut every batch to one shape by default."""
 
 
@@ -34,7 +35,7 @@ def decide(effective: Effective) -> Batch:
 def varying(effective: Effective) -> bool:
     """Shapes differ from step to step: samples are padded to the longest of their batch, or joined without padding."""
     training = effective.spec.training
-    if training.packing == "packed" or training.objective == "pretrain":
+    if training.packing == "packed" or training.objective == "pretrain" or megatron(effective):
         return False
     return training.framework not in FIXED_SHAPES
 

@@ -53,8 +53,9 @@ def reserve(effective: Effective, allocated: tuple[Term, ...], stage: Stage) -> 
     for bit, _ in PHASES:
         if bit & (FORWARD | LOSS | BACKWARD_START | BACKWARD_END):
             moving = tuple(t for t in allocated if t.phases != ALWAYS and t.component in _MOVING)
-            transient = larger(transient, alive(moving, bit, ("allocated",)))
-            loss = larger(loss, alive(tuple(t for t in moving if t.component == "logits_and_loss"), bit, ("allocated",)))
+            here = alive(tuple(t for t in moving if t.component == "logits_and_loss"), bit, ("allocated",))
+            loss = larger(loss, here)
+            transient = larger(transient, alive(moving, bit, ("allocated",)) - here)
     if expandable(effective):
         share, again = 0.05, 0.0
     else:
