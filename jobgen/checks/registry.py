@@ -41,6 +41,7 @@ class Example(NamedTuple):
 
 
 Check = Callable[["Case"], "Outcome | Sequence[Outcome] | None"]
+Mend = Callable[["Case"], tuple[str, "Mapping[str, Any] | None"]]
 
 
 class Rule(NamedTuple):
@@ -63,6 +64,8 @@ class Rule(NamedTuple):
     run: Check
     because: tuple[str, ...] = ()
     """Codes that are the cause of this one: it is left out when one of them is found as an error."""
+    mend: Mend | None = None
+    """Finds words and edits of the fix where that takes a search; asked once, for findings that are shown."""
 
 
 class Finding(NamedTuple):
@@ -87,6 +90,7 @@ RULES: dict[str, Rule] = {}
 SUBJECTS: tuple[str, ...] = (
     "unpinned", "memory", "host", "quantization", "loading", "offload", "optimizer", "precision", "attention", "moe", "peft", "versions",
     "checkpoints", "parallelism", "dimensions",
+    "recompute", "saving",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 
@@ -104,6 +108,7 @@ def rule(
     facts: Sequence[str] = (),
     versions: str = "",
     because: Sequence[str] = (),
+    mend: Mend | None = None,
 ) -> Callable[[Check], Check]:
     """Register a function as the rule ``code``."""
 
@@ -113,7 +118,7 @@ def rule(
             raise ValueError(f"{code} is registered twice")
         RULES[code] = Rule(
             code, severity, stage, looks, title.strip(), " ".join(why.split()), fix,
-            tuple(facts), tuple(sources), versions, bad, good, function, tuple(because),
+            tuple(facts), tuple(sources), versions, bad, good, function, tuple(because), mend,
         )  # fmt: skip
         return function
 
