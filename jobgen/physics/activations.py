@@ -15,6 +15,7 @@ from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, EVALUATE, FORWAR
 from jobgen.physics.sizes import Number, Sizes, Stage
 
 if TYPE_CHECKING:
+    from jobgen.catalog.arch import Layer
     from jobgen.effective.setup import Effective
 
 AUTOGRAD = "torch.autograd saved tensors of the modules, operation by operation (physics/tape.py, tests/physics/oracles)"
@@ -60,6 +61,13 @@ def build_of(effective: Effective) -> Build:
     )
 
 
+def windowed(effective: Effective, build: Build, layer: Layer) -> Build:
+    """transformers gives sdpa a mask for a window shorter than the sequence, which its flash kernel refuses."""
+    if layer.window is None or effective.activations.attention != "sdpa" or layer.window >= effective.batch.sequence:
+        return build
+    return build._replace(kernel="efficient", masked=True) if build.style is modules.HF else build
+
+
 def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
     """The ledger's terms for one pipeline stage: kept tensors, the working layer, tables, inputs, the final norm."""
     build, now, arch = build_of(effective), effective.activations, effective.arch
@@ -73,7 +81,7 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         count = stage.layers[index]
         if isinstance(count, int | float) and count == 0:
             continue
-        part = checkpointing.part(layers.layer_profile(layer, arch.hidden, build), now, build.compiled)
+        part = checkpointing.part(layers.layer_profile(layer, arch.hidden, windowed(effective, build, layer)), now, build.compiled)
         mine = _weighted(part.kept, by)
         kept = kept + count * mine
         one = cost.larger(one, mine)
@@ -139,7 +147,7 @@ def host_bytes(effective: Effective, sizes: Sizes, stage: Stage) -> Number:
     by = cost.products(sizes, now.sequence_parallel)
     total: Any = 0
     for index, layer in enumerate(arch.layers):
-        part = checkpointing.part(layers.layer_profile(layer, arch.hidden, build), now, build.compiled)
+        part = checkpointing.part(layers.layer_profile(layer, arch.hidden, windowed(effective, build, layer)), now, build.compiled)
         total = total + stage.layers[index] * _weighted(part.kept, by)
     return total * stage.in_flight
 

@@ -52,6 +52,9 @@ def eager(tape: Tape, build: Build, query: Value, key: Value, value: Value, laye
     soft_size = size if native else 4
     soft = tape.op([masked], heads, soft_size, "square", save_output=True)
     weights = cast(tape, soft, size)
+    if build.module.attention_dropout:
+        mask = tape.value(heads, 1, "square", grad=False)
+        weights = tape.op([weights], heads, size, "square", extra=[mask])
     product = tape.op([weights, value], out_width, size, "tensor", [weights, value], kind="addmm")
     return tape.op([product], out_width, build.compute, "tensor")
 

@@ -26,9 +26,10 @@ def decoder(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
     dense = tuple(matrix for matrix in layer.matrices if matrix.part == "mlp")
     before, after = order in ("pre", "both"), order in ("post", "both")
     has_mlp = bool(dense or layer.experts)
-    if layer.norms_hidden == 1 and mixer and has_mlp:  # attention and MLP side by side on one norm
+    if (layer.norms_hidden == 1 or build.module.parallel) and mixer and has_mlp:  # attention and MLP side by side
         normed = blocks.norm(tape, build, x)
         mixed = drop(tape, layer, mix(tape, build, normed, layer, mixer))
+        normed = blocks.norm(tape, build, x) if layer.norms_hidden > 1 else normed
         fed = drop(tape, layer, feed(tape, build, normed, layer, dense))
         return blocks.add(tape, blocks.add(tape, x, mixed), fed)
     if mixer:

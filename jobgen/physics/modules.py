@@ -36,6 +36,10 @@ class Module(NamedTuple):
     flash kernels then write an output of that layout, which is copied for the output projection."""
     softmax: Literal["float32", "native", "sink"] = "float32"
     """Eager scores: soft-maxed in fp32 and cast back, in their own type, or in their own type with a sink column."""
+    attention_dropout: bool = False
+    """Eager scores pass a dropout: one byte of mask and a scaled copy per score."""
+    parallel: bool = False
+    """Attention and MLP both read the layer's input, each through a norm of its own."""
     clamped: bool = False
     """Experts clamp gate and up and use ``gate * sigmoid(alpha * gate) * (up + 1)``."""
     softcap: bool = False
@@ -59,13 +63,13 @@ MODULES: dict[str, Module] = {
     "phi": Module("layer", positions="partial"),
     "phi3": Module(positions="partial"),
     "stablelm": Module("layer", positions="partial"),
-    "gpt_neox": Module("layer", positions="partial"),
+    "gpt_neox": Module("layer", positions="partial", parallel=True),
     "gptj": Module("layer", positions="partial"),
     "nemotron": Module("layer", positions="partial"),
-    "falcon": Module("layer", softmax="native"),
+    "falcon": Module("layer", softmax="native", parallel=True),
     "bloom": Module("layer", positions="none"),
-    "gpt2": Module("layer", positions="none"),
-    "gpt_bigcode": Module("layer", positions="none"),
+    "gpt2": Module("layer", positions="none", softmax="native", attention_dropout=True),
+    "gpt_bigcode": Module("layer", positions="none", attention_dropout=True),
     "opt": Module("layer", positions="none"),
     "cohere": Module("layer_float32"),
     "cohere2": Module("layer_float32"),

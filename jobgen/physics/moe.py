@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.catalog.arch import Layer, Matrix
-from jobgen.physics import blocks
+from jobgen.physics import blocks, cost
 from jobgen.physics.blocks import Build
 from jobgen.physics.tape import Tape, Value
 
@@ -37,7 +37,7 @@ def route(tape: Tape, build: Build, x: Value, layer: Layer, router: Matrix) -> V
     indices = tape.value(layer.top_k, 8, "sequence", grad=False)
     chosen = tape.op([probabilities], layer.top_k, 4, "sequence", extra=[indices])
     normal = tape.op([chosen], layer.top_k, 4, "sequence", [chosen])
-    return blocks.cast(tape, normal, build.compute)
+    return normal if float32 else blocks.cast(tape, normal, build.compute)
 
 
 def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) -> Value:
@@ -59,5 +59,8 @@ def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) ->
         else blocks.activation(tape, wide, layer.activation)
     )
     out = tape.op([product], k * second.outputs, size, "row", [*([product] if build.trained else []), *extra[1:]], kind="addmm")
-    weighted = tape.op([out, weights], k * second.outputs, size, "row", [out, weights])
-    return tape.op([weighted], second.outputs, size, "sequence", aliases=False)
+    wide_size = max(size, weights.bytes)
+    product_of_gradient = cost.cost("row", k * second.outputs * wide_size)
+    weighted = tape.op([out, weights], k * second.outputs, wide_size, "row", [out, weights], backward=product_of_gradient)
+    ordered = tape.op([weighted], k * second.outputs, wide_size, "row", extra=[tape.value(k, 8, "row", grad=False)])
+    return blocks.cast(tape, tape.op([ordered], second.outputs, wide_size, "sequence"), size)

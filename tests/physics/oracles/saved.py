@@ -54,6 +54,8 @@ def attention(kind: str) -> Any:
         kind = asked
         if asked == "sdpa":
             kind = "flash" if mask is None and query.shape[-1] == value.shape[-1] else "efficient"
+        if torch.is_autocast_enabled("cpu"):  # sdpa is on autocast's list, the kernels below are not
+            query, key, value = (each.to(torch.bfloat16) for each in (query, key, value))
         if mask is not None and kind == "efficient":
             if mask.dtype == torch.bool:
                 zero = torch.zeros((), dtype=query.dtype, device=query.device)
@@ -350,23 +352,27 @@ MODELS = (
     "openai-community/gpt2-xl", "facebook/opt-1.3b", "bigscience/bloom-1b7", "tiiuae/falcon-7b", "bigcode/starcoder2-7b",
     "CohereLabs/c4ai-command-r7b-12-2024", "THUDM/GLM-4-9B-0414", "mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B",
     "Qwen/Qwen1.5-MoE-A2.7B", "deepseek-ai/DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b",
-    "microsoft/phi-2", "stabilityai/stablelm-2-1_6b", "Qwen/Qwen3-Next-80B-A3B-Instruct", "ibm-granite/granite-3.1-2b-base",
+    "microsoft/phi-2", "stabilityai/stablelm-2-1_6b", "ibm-granite/granite-3.1-2b-base",
 )  # fmt: skip
+EAGER_ONLY = ("bigscience/bloom-1b7", "google/gemma-2-9b", "openai/gpt-oss-20b", "tiiuae/falcon-7b")
+"""No sdpa in transformers, or (Falcon) not through its attention interface."""
 
 
 def cases() -> list[dict[str, Any]]:
     """The rows of the table: the arguments of ``measure`` with the model's name."""
     rows: list[dict[str, Any]] = []
     for name in MODELS:
-        rows += [{"model": name, "kernel": kernel, "checkpointing": full} for kernel in ("sdpa", "eager") for full in (False, True)]
+        kernels = ("eager",) if name in EAGER_ONLY else ("sdpa", "eager")
+        rows += [{"model": name, "kernel": kernel, "checkpointing": full} for kernel in kernels for full in (False, True)]
     for name in ("Qwen/Qwen2.5-7B", "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"):
         rows += [{"model": name, "kernel": kernel} for kernel in ("flash", "efficient")]
         rows += [{"model": name, "kernel": "efficient", "masked": True}]
-    for name in ("Qwen/Qwen2.5-7B", "meta-llama/Llama-3.1-8B", "google/gemma-2-9b", "openai-community/gpt2-xl", "Qwen/Qwen3-8B"):
+    for name in ("Qwen/Qwen2.5-7B", "meta-llama/Llama-3.1-8B", "openai-community/gpt2-xl", "Qwen/Qwen3-8B"):
         for full in (False, True):
             rows += [{"model": name, "checkpointing": full, "weights": "fp32", "autocast": True}]
             rows += [{"model": name, "checkpointing": full, "rank": 16, "adapter_dtype": "fp32"}]
-            rows += [{"model": name, "checkpointing": full, "rank": 16, "adapter_dtype": "fp32", "autocast": True}]
+            if name != "openai-community/gpt2-xl":  # layer_norm is on CUDA's autocast list, not on the CPU's
+                rows += [{"model": name, "checkpointing": full, "rank": 16, "adapter_dtype": "fp32", "autocast": True}]
             rows += [{"model": name, "checkpointing": full, "rank": 16, "adapter_dtype": "bf16"}]
     rows += [{"model": name, "weights": "fp32"} for name in ("Qwen/Qwen2.5-7B", "openai-community/gpt2-xl")]
     rows += [{"model": "meta-llama/Llama-3.1-8B", "kernel": kernel, "micro": 2} for kernel in ("sdpa", "eager")]
