@@ -61,7 +61,6 @@ class Api:
                 raise SchedulerError(f"no cluster to talk to: {error}; set KUBECONFIG or kubernetes.context") from None
             self.client = client.ApiClient(configuration)
             self.namespace = namespace or _own_namespace() or "default"
-        self.client.configuration.retries = False
         self.server = self.client.configuration.host
 
     def _path(self, kind: str, name: str = "", version: str | None = None, group: str | None = None) -> str:
@@ -73,13 +72,33 @@ class Api:
 
     def call(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, content: str = "application/json", seconds: float = 60) -> Any:
         """One request; the JSON answer. Errors in jobgen's words."""
-        with _explained(self, f"{method} {path}"):
-            answer = self.client.call_api(
-                path, method, {}, list((query or {}).items()), {"Accept": "application/json", "Content-Type": content},
-                body=body, auth_settings=["BearerToken"], _preload_content=False, _request_timeout=(10, seconds),
+        response = self._send(method, path, query, body, content, seconds)
+        data = response.read()
+        if response.status >= 400:
+            raise _refusal(self, response.status, data, f"{method} {path}")
+        return json.loads(data)
+
+    def _send(self, method: str, path: str, query: dict[str, str] | None, body: Any, content: str, seconds: float) -> Any:
+        """The request on the client's own connections and credentials: its own methods change from release to release."""
+        from urllib.parse import urlencode
+
+        from urllib3 import Timeout
+        from urllib3.exceptions import HTTPError
+
+        configuration = self.client.configuration
+        headers = {"Accept": "application/json", "Content-Type": content, "User-Agent": MANAGER}
+        for setting in configuration.auth_settings().values():
+            if setting and setting["in"] == "header" and setting["value"]:
+                headers[setting["key"]] = setting["value"]
+        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            return self.client.rest_client.pool_manager.request(
+                method, url, headers=headers, body=None if body is None else json.dumps(body), preload_content=False,
+                timeout=Timeout(connect=10, read=seconds), retries=False,
             )  # fmt: skip
-            response = answer[0] if isinstance(answer, tuple) else answer
-            return json.loads(response.data)
+        except (HTTPError, OSError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise Unreachable(f"the API server at {self.server} cannot be reached ({reason}); repeating the command is safe") from None
 
     def apply(self, item: dict[str, Any], *, dry_run: bool = False) -> Any:
         """Server-side apply as ``jobgen``, strictly validated; never taking fields from another manager."""
@@ -121,14 +140,15 @@ class Api:
     def log(self, pod: str, container: str, *, follow: bool, seconds: float = 3600) -> Iterator[bytes]:
         """A container's output in pieces."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
-        query = [("container", container), ("follow", "true" if follow else "false")]
-        with _explained(self, f"GET {path}"):
-            answer = self.client.call_api(
-                path, "GET", {}, query, {"Accept": "*/*"}, auth_settings=["BearerToken"], _preload_content=False,
-                _request_timeout=(10, seconds),
-            )  # fmt: skip
-            response = answer[0] if isinstance(answer, tuple) else answer
+        from urllib3.exceptions import HTTPError
+
+        response = self._send("GET", path, {"container": container, "follow": "true" if follow else "false"}, None, "*/*", seconds)
+        if response.status >= 400:
+            raise _refusal(self, response.status, response.read(), f"GET {path}")
+        try:
             yield from response.stream(4096, decode_content=False)
+        except (HTTPError, OSError) as error:
+            raise Unreachable(f"the log of {pod} broke off: {error}") from None
 
 
 def _context_namespace(context: str | None) -> str | None:
@@ -147,32 +167,18 @@ def _own_namespace() -> str | None:
     return file.read_text(encoding="utf-8").strip() if file.exists() else None
 
 
-@contextlib.contextmanager
-def _explained(api: Api, what: str) -> Iterator[None]:
-    """The client's exceptions as jobgen's."""
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
+def _refusal(api: Api, status: int, data: bytes, what: str) -> Exception:
+    """A status of the API server in words."""
     try:
-        yield
-    except ApiException as error:
-        raise _refusal(api, error, what) from None
-    except (HTTPError, OSError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise Unreachable(f"the API server at {api.server} cannot be reached ({reason}); repeating the command is safe") from None
-
-
-def _refusal(api: Api, error: Any, what: str) -> Exception:
-    try:
-        body = json.loads(error.body)
-    except (TypeError, ValueError):
+        body = json.loads(data)
+    except ValueError:
         body = {}
-    message = str(body.get("message") or error.reason)
-    if error.status == 401:
+    message = str(body.get("message") or data[:300].decode("utf-8", "replace"))
+    if status == 401:
         return SchedulerError(f"the cluster does not accept your credentials (expired token?): {message}; log in again and repeat")
-    if error.status == 403:
+    if status == 403:
         return SchedulerError(f"you may not do this in namespace {api.namespace}: {message}")
-    if error.status == 404:
+    if status == 404:
         if body.get("details", {}).get("name"):
             return Missing(message)
         plural = what.split("/")[-2] if "/namespaces/" in what else ""
@@ -180,10 +186,10 @@ def _refusal(api: Api, error: Any, what: str) -> Exception:
             if known.needs and (f"/{known.plural}/" in what + "/" or known.plural == plural):
                 return SchedulerError(f"the cluster does not know {kind} ({known.group}/{known.version}): {known.needs} is not installed there")
         return Missing(message)
-    if error.status == 409:
+    if status == 409:
         return SchedulerError(f"somebody else changed what jobgen would write: {message}")
-    if error.status == 422 or error.status == 400:
+    if status == 422 or status == 400:
         return SchedulerError(f"the API server refuses the object: {message}")
-    if error.status in (429, 500, 502, 503, 504):
-        return Unreachable(f"the API server cannot answer now ({error.status}): {message}; repeating the command is safe")
-    return SchedulerError(f"{what}: {error.status} {message}")
+    if status in (429, 500, 502, 503, 504):
+        return Unreachable(f"the API server cannot answer now ({status}): {message}; repeating the command is safe")
+    return SchedulerError(f"{what}: {status} {message}")
