@@ -43,8 +43,11 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
     launcher, program = _program(spec, configured, table.starts_torchrun, launch.launcher or table.launcher, files)
     ranks = Ranks(
         resources.nodes, layout.processes_per_node, resources.gpus_per_node, tuple(resources.hosts),
-        _words(configured.launcher_args, "launch.launcher"),
+        _words(configured.launcher_args, "launch.launcher"), effective.versions.interval("torch").high <= (2,),
     )  # fmt: skip
+    if table.name == "verl" and resources.nodes > 1:
+        raise Unrenderable("resources.nodes", "verl spans nodes by a Ray cluster, which jobgen does not start",
+                           "train on one node, or start Ray yourself and launch verl against it")  # fmt: skip
     started = begin(launcher, program, ranks)
     fabric = _fabric(spec, base)
     cpus, memory = _cpus(effective), _memory(effective)
@@ -97,6 +100,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
             Mount(path.mount, path.path, read_only=path.read_only, origin="resources.fabric") for path in side.mounts
         ) if side else (),
         notes=configured.notes,
+        base=str(base.absolute()),
     )  # fmt: skip
 
 

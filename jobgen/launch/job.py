@@ -173,5 +173,7 @@ class Job(NamedTuple):
     """A file that the provider's installer writes when the script may be sourced."""
     fabric_mounts: tuple[Mount, ...] = ()
     """Host folders that the fabric needs inside the container (Slurm)."""
+    base: str = ""
+    """The spec's folder on the machine that renders: where relative paths start on this machine."""
     notes: tuple[str, ...] = ()
     """What a person should know about the job; targets print them as comments."""

@@ -46,6 +46,8 @@ class Ranks(NamedTuple):
     hosts: tuple[str, ...] = ()
     launcher_arguments: tuple[Word, ...] = ()
     """What the framework wants of ``accelerate launch``."""
+    old_torch: bool = False
+    """torch is known to be below 2.0, whose torchrun has options with ``_`` only."""
 
     @property
     def world(self) -> int:

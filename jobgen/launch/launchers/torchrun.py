@@ -20,11 +20,15 @@ def start(program: Program, ranks: Ranks) -> Start:
 
 def agent(ranks: Ranks) -> tuple[Word, ...]:
     """The agent's own options, also for frameworks that take torchrun's."""
-    return (
-        option("--nnodes", ranks.nodes, origin="resources.nodes"),
-        option("--nproc-per-node", ranks.per_node, origin="launch.processes_per_node"),
-        option("--node-rank", *(("0",) if ranks.nodes == 1 else (RunTime.NODE_RANK,))),
-        option("--master-addr", address(ranks)),
-        option("--master-port", RunTime.MASTER_PORT),
-        option("--max-restarts", 0, origin="launch.restarts"),
+    options: tuple[tuple[str, str | int | RunTime, str], ...] = (
+        ("--nnodes", ranks.nodes, "resources.nodes"),
+        ("--nproc-per-node", ranks.per_node, "launch.processes_per_node"),
+        ("--node-rank", 0 if ranks.nodes == 1 else RunTime.NODE_RANK, FIELD),
+        ("--master-addr", address(ranks), FIELD),
+        ("--master-port", RunTime.MASTER_PORT, FIELD),
+        ("--max-restarts", 0, "launch.restarts"),
+    )
+    return tuple(
+        option(name if not ranks.old_torch else f"--{name[2:].replace('-', '_')}", value, origin=origin)
+        for name, value, origin in options
     )

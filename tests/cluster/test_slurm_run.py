@@ -1,0 +1,342 @@
+"""Rendered scripts on the real Slurm: what reaches the program, and what happens when things go wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobgen.effective.resolve import assume
+from jobgen.launch.build import build
+from jobgen.spec.document import load_text
+from jobgen.targets import render
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slurm]
+HERE = Path(__file__).parent
+PROBE = HERE / "programs" / "probe.py"
+NODES = "node[3-4]"
+
+
+def _helper():
+    name = "jobgen_tests_slurm_cluster"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, HERE / "slurm_cluster.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def slurm():
+    found = _helper().find()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def torch_venv(tmp_path_factory):
+    found = _helper().torch_python(tmp_path_factory.mktemp("torch") / "venv")
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def spec_of(folder: Path, **changes: object) -> str:
+    """A job of two nodes with two ranks each that runs the probe; ``changes`` by dotted path."""
+    tree: dict[str, object] = {
+        "name": "probe",
+        "model": {"config": str(HERE.parent.parent / "examples" / "tiny" / "config.json"), "init": "random"},
+        "training": {"method": "full", "framework": "transformers", "sequence_length": 64, "max_steps": 40, "precision": "fp32",
+                     "versions": {"transformers": "4.57.1"}},
+        "resources": {"nodes": 2, "gpus_per_node": 2, "gpu": {"name": "cpu", "memory": "2GiB"}, "memory_per_node": "4GiB",
+                      "cpus_per_node": 2, "fabric": "none"},
+        "checkpoint": {"directory": str(folder / "ck"), "every_steps": 5, "keep": 5},
+        "launch": {"launcher": "srun", "entrypoint": str(PROBE), "time_limit": "10m"},
+        "slurm": {"partition": "spot", "account": "research", "extra": {"nodelist": NODES}},
+    }  # fmt: skip
+    for path, value in changes.items():
+        node = tree
+        *above, last = path.split("__")
+        for key in above:
+            node = node.setdefault(key, {})
+        node[last] = value
+    return re.sub("[\x7f-\x9f\u2028\u2029]", lambda found: f"\\u{ord(found.group()):04x}", json.dumps(tree, ensure_ascii=False))
+
+
+def script_of(folder: Path, **changes: object) -> str:
+    document = load_text(spec_of(folder, **changes))
+    return render("slurm", build(assume(document).effective, "slurm", folder), document.spec).text
+
+
+def fake_python(folder: Path) -> Path:
+    """A "virtual environment" whose python is this one."""
+    venv = folder / "venv"
+    (venv / "bin").mkdir(parents=True, exist_ok=True)
+    for name in ("python", "python3"):
+        if not (venv / "bin" / name).exists():
+            (venv / "bin" / name).symlink_to("/usr/bin/python3")
+    return venv
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A folder that all nodes see."""
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+def submit(slurm, here, env=None, **changes):
+    changes.setdefault("launch__python", {"venv": str(fake_python(here))})
+    return slurm.submit(script_of(here, **changes), here, env)
+
+
+def probes(here: Path, attempt: int = 0) -> dict[int, dict]:
+    found = {}
+    for path in (here / "ck").glob(f"probe-{attempt}-*.json"):
+        found[int(path.stem.split("-")[2])] = json.loads(path.read_text())
+    return found
+
+
+HOSTILE = [
+    "plain", "two words", "", "it's", 'say "hi"', "$HOME", "${PATH}", "$(id)", "`id`", "a\nb\n", "\t", "back\\slash", "\\", "'",
+    "'\"'\"'", "-n", "--", "--help", "*", "?", "~", "!!", "a;b", "a|b", "a&b", ">x", "#no", "#SBATCH --nodes=9", "%j", "{{ x }}",
+    "{config", "naïve — 日本語 🚀", "é" * 40, "a=b", "end\\", "END_OF_PROGRAM", "x\nEND_OF_PROGRAM\ny",
+    "$'\\n'", "\u2028", "a" * 65536,
+]  # fmt: skip
+
+
+def test_hostile_arguments_and_variables_arrive_unchanged_on_every_rank(slurm, here):
+    """Pitfall 34: nothing is split, expanded or eaten on the way from the spec to the process."""
+    env = {f"PROBE_V{index}": value for index, value in enumerate(HOSTILE)}
+    job = submit(slurm, here, launch__args=HOSTILE, launch__env=env, training__max_steps=1)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    found = probes(here)
+    assert sorted(found) == [0, 1, 2, 3]
+    for one in found.values():
+        assert one["argv"][-len(HOSTILE) :] == HOSTILE
+        assert {name: one["env"].get(name) for name in env} == env
+
+
+def test_every_rank_knows_its_place(slurm, here):
+    """Pitfalls 22, 23, 24, 26: ranks are computed on the node, the master is the first host, the port is the job's."""
+    job = submit(slurm, here, training__max_steps=1, slurm__partition="gpu")
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    found = probes(here)
+    assert {rank: (one["env"]["LOCAL_RANK"], one["host"]) for rank, one in found.items()} == {
+        0: ("0", "node3"), 1: ("1", "node3"), 2: ("0", "node4"), 3: ("1", "node4"),
+    }  # fmt: skip
+    for one in found.values():
+        assert one["env"]["MASTER_ADDR"] == "node3"
+        assert one["env"]["MASTER_PORT"] == str(20000 + int(job) % 10000)
+        assert one["env"]["WORLD_SIZE"] == "4"
+        assert one["env"]["OMP_NUM_THREADS"] == "1"
+        assert one["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+def test_the_submitters_shell_decides_nothing(slurm, here):
+    """Pitfalls 32, 33: RANK, MASTER_ADDR and the like of a login shell are gone, and --export=NONE takes nothing away."""
+    leaked = os.environ | {"RANK": "7", "WORLD_SIZE": "99", "MASTER_ADDR": "nowhere", "MASTER_PORT": "1", "PET_NNODES": "3",
+                           "ACCELERATE_USE_FSDP": "true", "TORCHELASTIC_RUN_ID": "x", "OMP_NUM_THREADS": "77",
+                           "SLURM_EXPORT_ENV": "NONE"}  # fmt: skip
+    job = submit(slurm, here, env=leaked, training__max_steps=1, launch__env={"MINE": "kept"})
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    for one in probes(here).values():
+        assert one["env"]["MASTER_ADDR"] == "node3"
+        assert one["env"]["WORLD_SIZE"] == "4"
+        assert one["env"]["MINE"] == "kept"
+        assert not {"PET_NNODES", "ACCELERATE_USE_FSDP", "TORCHELASTIC_RUN_ID"} & set(one["env"])
+        assert one["env"]["OMP_NUM_THREADS"] == "1"
+
+
+def test_secrets_come_from_the_submitter_and_stand_nowhere(slurm, here):
+    env = os.environ | {"HF_TOKEN": "hf_secret value'$x"}
+    script = script_of(here, launch__secrets=["HF_TOKEN"], training__max_steps=1, launch__python={"venv": str(fake_python(here))})
+    job = slurm.submit(script, here, env)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    assert all(one["env"]["HF_TOKEN"] == "hf_secret value'$x" for one in probes(here).values())
+    for path in (here / "ck" / ".jobgen").rglob("*"):
+        assert not path.is_file() or "hf_secret" not in path.read_text()
+    assert "hf_secret" not in slurm.log(job)
+
+    without = {name: value for name, value in os.environ.items() if name != "HF_TOKEN"}
+    job = slurm.submit(script, here, without)
+    assert slurm.wait(job) == "FAILED"
+    assert "HF_TOKEN: is a secret of this job" in slurm.log(job)
+
+
+def test_preparation_once_copies_everywhere_and_finish_after_success_only(slurm, here):
+    source = here / "data set"
+    source.mkdir()
+    (source / "a").write_text("x")
+    job = submit(
+        slurm, here, training__max_steps=1,
+        launch__prepare=[f"echo prepared $SLURMD_NODENAME >> {here}/prepared", 'echo "open (" # it is'],
+        launch__stage=[{"from": str(source), "to": str(here / "staged")}],
+        launch__finish=[f"echo finished $SLURMD_NODENAME >> {here}/finished"],
+        launch__setup=["export FROM_SETUP=1"],
+    )  # fmt: skip
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    assert (here / "prepared").read_text() == "prepared node3\n"
+    assert (here / "finished").read_text() == "finished node3\n"
+    assert (here / "staged" / "a").read_text() == "x"
+    assert all(one["env"]["FROM_SETUP"] == "1" for one in probes(here).values())
+
+    (here / "finished").unlink()
+    job = submit(slurm, here, training__max_steps=1, launch__env={"PROBE_EXIT": "3"}, launch__finish=[f"touch {here}/finished"])
+    assert slurm.wait(job) == "FAILED"
+    assert not (here / "finished").exists()
+    assert slurm.field(job, "ExitCode") == "3:0"
+
+
+def test_a_job_that_fails_at_once_is_not_started_again(slurm, here):
+    """Pitfall 63: no restart without progress, whatever restarts allows."""
+    job = submit(slurm, here, launch__restarts=5, training__max_steps=0 + 1, checkpoint__every_steps=5, launch__env={"PROBE_EXIT": "9", "PROBE_PAUSE": "0"},
+                 launch__args=["--max_steps", "0"])  # fmt: skip
+    state = slurm.wait(job)
+    log = slurm.log(job)
+    assert (state, slurm.field(job, "Restarts")) in [("FAILED", "0"), ("FAILED", "1")], log
+    assert "without a new checkpoint, so another attempt would fail too" in log
+
+
+def test_a_killed_rank_ends_the_job_which_goes_on_from_the_last_checkpoint(slurm, here):
+    """Pitfalls 27, 61: one dead rank ends the step at once; the attempt made progress, so it is worth another."""
+    job = submit(slurm, here, launch__restarts=3, launch__env={"PROBE_DIES_RANK": "3", "PROBE_DIES_AT": "12"})
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    log = slurm.log(job)
+    assert "it failed (137) after a new checkpoint" in log
+    assert re.search(r"jobgen: attempt 1 on node3 node4, from \S+/ck/checkpoint-1[0-3]\n", log)
+    assert "rank 0: finished at step 40" in log
+    assert slurm.field(job, "Restarts") == "1"
+
+
+def test_a_half_written_checkpoint_is_passed_over(slurm, here):
+    ck = here / "ck"
+    for step in (5, 10):
+        (ck / f"checkpoint-{step}").mkdir(parents=True)
+    (ck / "checkpoint-5" / "trainer_state.json").write_text('{"global_step": 5}')
+    job = submit(slurm, here, training__max_steps=8)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    assert "rank 0: start at step 5" in slurm.log(job)
+
+
+def test_the_folder_of_another_model_or_batch_is_refused(slurm, here):
+    assert slurm.wait(submit(slurm, here, training__max_steps=1)) == "COMPLETED"
+    job = submit(slurm, here, training__max_steps=1, training__micro_batch_size=2)
+    assert slurm.wait(job) == "FAILED"
+    assert "holds the run of another model or batch" in slurm.log(job)
+
+
+def preempt(slurm, here, job, after):
+    """Wait for a line of the job's log, then take its nodes for a few seconds."""
+    slurm.until(job, lambda: after in slurm.log(job), 90, repr(after))
+    high = "#!/bin/bash\n#SBATCH --partition=high --account=research --nodes=2 --exclusive --mem=0 --time=1\n" \
+           f"#SBATCH --nodelist={NODES} --output=/dev/null\nsleep 5\n"  # fmt: skip
+    return slurm.submit(high, here)
+
+
+def test_a_preempted_job_saves_leaves_and_goes_on_where_it_was(slurm, here):
+    """Pitfalls 56, 57, 60, 64: the signal reaches the program, exit 0 in the grace period is not the end, the log grows."""
+    job = submit(slurm, here, launch__restarts=3, training__max_steps=60)
+    preempt(slurm, here, job, "saved 10")
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    log = slurm.log(job)
+    saved = [int(step) for step in re.findall(r"told to stop \(10\) at step (\d+)", log)]
+    assert saved, log
+    assert "requeue: the attempt was ended before the training was" in log
+    resumed = int(re.findall(r"rank 0: start at step (\d+)", log)[1])
+    assert abs(resumed - saved[0]) <= 1
+    assert log.count("jobgen: attempt ") == 2
+    assert "rank 0: finished at step 60" in log
+
+
+def test_a_late_signal_does_not_undo_success(slurm, here):
+    """Pitfall 58: the program said it is done; the signal that comes while it cleans up changes nothing."""
+    job = submit(slurm, here, launch__restarts=3, training__max_steps=5, launch__env={"PROBE_SAYS_DONE": "1", "PROBE_LINGERS": "8"})
+    slurm.until(job, lambda: "finished at step 5" in slurm.log(job), 60, "finish")
+    slurm.run("scancel", "--signal=USR1", "--batch", job)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    assert slurm.field(job, "Restarts") == "0"
+
+
+def test_restarts_are_capped(slurm, here):
+    """Pitfall 63: after the last allowed restart an unfinished job ends with a failure."""
+    job = submit(slurm, here, launch__restarts=1, training__max_steps=10000, launch__env={"PROBE_PAUSE": "0.5"})
+    for attempt in (0, 1):
+        slurm.until(job, lambda n=attempt: slurm.log(job).count("rank 0: start at step") == n + 1, 90, "start")
+        slurm.run("scancel", "--signal=USR1", "--batch", job)
+        slurm.until(job, lambda n=attempt: slurm.log(job).count("told to stop (10)") >= 4 * (n + 1), 60, "stop")
+    assert slurm.wait(job) == "FAILED", slurm.log(job)
+    assert "1 restarts are used up" in slurm.log(job)
+    assert slurm.field(job, "ExitCode") == "75:0"
+
+
+def test_a_cancelled_job_stays_cancelled(slurm, here):
+    job = submit(slurm, here, launch__restarts=3, training__max_steps=10000)
+    slurm.until(job, lambda: "saved 5" in slurm.log(job), 60, "checkpoint")
+    slurm.run("scancel", job)
+    assert slurm.wait(job) == "CANCELLED", slurm.log(job)
+    assert "requeue:" not in slurm.log(job)
+
+
+def test_pyxis_gets_the_image_the_mounts_and_the_variables(slurm, here):
+    """Pitfalls 48-52, with a plug-in that checks the flags' syntax and tells each task what it saw."""
+    if "--container-image" not in slurm.run("srun", "--help"):
+        pytest.skip("the cluster was started without JG_FAKE_PYXIS=1")
+    job = submit(
+        slurm, here, training__max_steps=1, launch__image="nvcr.io/nvidia/pytorch:25.09-py3", slurm__container="pyxis",
+        volumes=[{"mount": str(here), "path": str(here)}, {"mount": "/data", "path": "/tmp", "read_only": True}, {"mount": "/local", "scratch": True}],
+    )  # fmt: skip
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    env = probes(here)[2]["env"]
+    assert env["FAKEPYXIS_IMAGE"] == "nvcr.io#nvidia/pytorch:25.09-py3"
+    assert env["FAKEPYXIS_MOUNTS"] == f"{here}:{here},/tmp:/data:ro,/tmp/jobgen-{job}/scratch2:/local"
+    assert env["FAKEPYXIS_NO_MOUNT_HOME"] == "1"
+    assert "MASTER_ADDR" in env["FAKEPYXIS_ENV"].split(",")
+    assert not Path(f"/tmp/jobgen-{job}/scratch2").exists()
+
+
+TRAIN = HERE.parent.parent / "examples" / "tiny" / "train.py"
+
+
+def train(slurm, here, venv, **changes):
+    """The tiny trainer (DDP, gloo) by torchrun on two nodes with two ranks each."""
+    old = "site-packages" not in os.environ.get("JOBGEN_TORCH", "") and not os.environ.get("JOBGEN_TORCH")
+    changes = {
+        "training__framework": "custom", "training__versions": {"torch": "1.13.1"} if old else {}, "launch__launcher": "torchrun",
+        "launch__entrypoint": str(TRAIN), "launch__python": {"venv": str(venv)}, "launch__restarts": 5,
+        "launch__env": {"GLOO_SOCKET_IFNAME": "eth0"},
+        "launch__args": ["--directory", str(here / "ck"), "--steps", "60", "--save-every", "10", "--seconds-per-step", "0.3"],
+    } | changes  # fmt: skip
+    return slurm.submit(script_of(here, **changes), here)
+
+
+def test_torchrun_training_is_preempted_requeued_and_ends_at_the_right_step(slurm, here, torch_venv):
+    job = train(slurm, here, torch_venv)
+    preempt(slurm, here, job, "step 20")
+    assert slurm.wait(job, 240) == "COMPLETED", slurm.log(job)
+    log = slurm.log(job)
+    stopped = int(re.search(r"told to stop, saved at step (\d+)", log).group(1))
+    assert 20 <= stopped < 60
+    assert re.findall(r"(?:started|resumed) at step (\d+) on 4 ranks", log) == ["0", str(stopped)]
+    assert "finished at step 60" in log
+    assert (here / "ck" / "step-60" / "complete").exists()
+
+
+def test_torchrun_training_outlives_its_time_limit(slurm, here, torch_venv):
+    """Pitfalls 61, 65: each attempt is told in time, saves, and is followed by another until all steps are done."""
+    job = train(slurm, here, torch_venv, launch__time_limit="2m", slurm__signal_before="30s",
+                launch__args=["--directory", str(here / "ck"), "--steps", "100", "--save-every", "50", "--seconds-per-step", "1.2"])  # fmt: skip
+    assert slurm.wait(job, 480) == "COMPLETED", slurm.log(job)
+    log = slurm.log(job)
+    stopped = re.findall(r"told to stop, saved at step (\d+)", log)
+    starts = re.findall(r"(?:started|resumed) at step (\d+) on 4 ranks", log)
+    assert stopped
+    assert starts == ["0", *stopped]
+    assert "finished at step 100" in log
