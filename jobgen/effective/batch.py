@@ -20,10 +20,13 @@ def decide(effective: Effective) -> Batch:
     if training.objective == "kto":
         sequences = 2  # completions and the mismatched ones of the KL estimate (TRL kto_trainer.py)
     micro = layout.micro_batch * sequences
-    tokens = layout.global_batch * sequences * training.sequence_length
+    arch, sequence = effective.arch, training.sequence_length
+    if arch.learned_positions and arch.max_positions:  # a table of positions: no longer sequence can be looked up in it
+        sequence = min(sequence, arch.max_positions)
+    tokens = layout.global_batch * sequences * sequence
     return Batch(
         micro=micro,
-        sequence=training.sequence_length,
+        sequence=sequence,
         accumulation=layout.accumulation,
         global_samples=layout.global_batch,
         tokens_per_step=tokens,

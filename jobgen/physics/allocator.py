@@ -29,6 +29,8 @@ NVLS = 0.25 * GIB
 
 KNUTH = 1 / 3
 """Share that lies free between blocks of many sizes, without compaction (Knuth, TAOCP 1, 2.5: the fifty-percent rule)."""
+STALE = 1 / 6
+"""The block of the 16-bit logits serves none of the fp32 copies that follow: 14 bytes a logit are cached where 12 live."""
 RECORDS = 1.0
 """Tensors for which no other block is large enough are made anew for each longest batch so far. Of uniform lengths the
 one before is half of it on average, the one before that a quarter, and so on: together as much again."""
@@ -59,7 +61,7 @@ def reserve(effective: Effective, allocated: tuple[Term, ...], stage: Stage) -> 
     if expandable(effective):
         share, again = 0.05, 0.0
     else:
-        share, again = (KNUTH, RECORDS) if effective.batch.padding else (0.1, 0.35)
+        share, again = (KNUTH, (1 + STALE) * (1 + RECORDS) - 1) if varies(effective) else (0.1, STALE)
     source = "c10/cuda/CUDACachingAllocator.cpp: rounding, splitting, no defragmentation"
     return (
         Term("fragmentation", "workspace", "reserved", ALWAYS, share * transient + 64 * MIB,
@@ -67,6 +69,11 @@ def reserve(effective: Effective, allocated: tuple[Term, ...], stage: Stage) -> 
         Term("loss_blocks", "workspace", "reserved", ALWAYS, again * loss,
              f"{again:.0%} of the loss's largest moment: its blocks are the largest, and were split or made for another length", source),
     )  # fmt: skip
+
+
+def varies(effective: Effective) -> bool:
+    """Tensors differ in size from step to step: padded batches, or experts that receive other numbers of rows."""
+    return effective.batch.padding or effective.arch.moe
 
 
 _MOVING = frozenset({"activations", "logits_and_loss", "communication", "workspace", "gradients"})
@@ -98,5 +105,5 @@ def outside(effective: Effective, sizes: Sizes) -> tuple[Term, ...]:
 
 def doubt(effective: Effective) -> Doubt:
     """How far the live tensors may be off."""
-    above = 0.08 + (0.04 if effective.batch.padding else 0.0) + (0.05 if effective.arch.moe else 0.0)
+    above = 0.08 + (0.04 if varies(effective) else 0.0) + (0.05 if effective.arch.moe else 0.0)
     return Doubt(0.12, above)

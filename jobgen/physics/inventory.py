@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobgen.catalog import counts
 from jobgen.catalog.arch import Arch, Layer, Matrix
-from jobgen.effective.quantization import is_quantized
+from jobgen.effective.quantization import fused, is_quantized
 from jobgen.physics.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def inventory(effective: Effective) -> Inventory:
     training, quantized, adapters = effective.spec.training, effective.quantized, effective.adapters
     key = (
         id(effective.arch), training.method, quantized[:5], adapters[:5], tuple(training.freeze),
-        tuple(training.lora.modules_to_save),
+        tuple(training.lora.modules_to_save), quantized.experts and fused(effective),
     )  # fmt: skip
     found = _SEEN.get(key)
     if found is None or found[0] is not effective.arch:
@@ -125,7 +125,8 @@ def _count(effective: Effective) -> Inventory:
     adapters = Bulk(
         tensor=per_layer * (1 - expert_share) / 2, replicated=per_layer * (1 - expert_share) / 2, expert=per_layer * expert_share
     )
-    kinds = tuple(_layer(layer, quantized, full, saved, adapters) for layer in arch.layers)
+    joined = quantized.experts and fused(effective)
+    kinds = tuple(_layer(layer, quantized, full, saved, adapters, joined) for layer in arch.layers)
     embeddings = [m for m in arch.outer if m.part == "embedding"]
     heads = [m for m in arch.outer if m.part == "head"]
     others = [m for m in arch.outer if m.part not in ("embedding", "head")]
@@ -138,14 +139,21 @@ def _count(effective: Effective) -> Inventory:
     return Inventory(kinds, embedding, head, rest, embedding.trained.whole)
 
 
-def _layer(layer: Layer, quantized: Quantized, full: bool, saved: frozenset[str], adapters: Bulk) -> Unit:
-    unit = _unit(list(layer.matrices), layer.norm_parameters + layer.other_parameters, quantized, full, saved)
+def _layer(layer: Layer, quantized: Quantized, full: bool, saved: frozenset[str], adapters: Bulk, joined: bool) -> Unit:
+    unit = _unit(list(layer.matrices), layer.norm_parameters + layer.other_parameters, quantized, full, saved, joined=joined)
     return unit._replace(trained=unit.trained + adapters, adapters=adapters)
 
 
 def _unit(
-    matrices: list[Matrix], others: float, quantized: Quantized, full: bool, saved: frozenset[str], tied: bool = False
+    matrices: list[Matrix],
+    others: float,
+    quantized: Quantized,
+    full: bool,
+    saved: frozenset[str],
+    tied: bool = False,
+    joined: bool = False,
 ) -> Unit:
+    """``joined``: experts are one tensor, which is dequantised in one piece."""
     elements = plain = Bulk(replicated=others)
     trained = Bulk(replicated=others) if full else NOTHING
     packed = state = NOTHING
@@ -158,20 +166,14 @@ def _unit(
             values, scales = _quantised(matrix, quantized)
             packed, state = packed + _cut(matrix, values, 0), state + _cut(matrix, scales, 0)
             plain = plain + _cut(matrix, 0, bias)
-            fused = matrix.part == "expert" and matrix.fused_since is not None
-            dequantised = max(dequantised, matrix.inputs * matrix.outputs * (matrix.copies if fused and _joined(matrix) else 1))
+            whole = matrix.copies if joined and matrix.part == "expert" else 1 / max(1, len(matrix.unfused))
+            dequantised = max(dequantised, matrix.inputs * matrix.outputs * whole)
         else:
             plain = plain + held
         if full or matrix.name in saved or (tied and matrix.name in ("embed_tokens", "wte")):
             trained = trained + held
-            joined = matrix.copies if matrix.part == "expert" and matrix.fused_since is not None else 1
-            largest = max(largest, matrix.inputs * matrix.outputs * joined)
+            largest = max(largest, matrix.inputs * matrix.outputs * (matrix.copies if matrix.fused_since else 1))
     return Unit(elements, plain, packed, state, trained, NOTHING, largest, dequantised)
-
-
-def _joined(matrix: Matrix) -> bool:
-    """Experts of one tensor are dequantised together."""
-    return matrix.copies > 1 and matrix.adapter_rank > 0
 
 
 def _cut(matrix: Matrix, weights: float, bias: float) -> Bulk:
