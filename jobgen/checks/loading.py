@@ -6,7 +6,6 @@ from jobgen.catalog.counts import total
 from jobgen.checks.case import Case
 from jobgen.checks.quantization import (
     OLD_TRANSFORMERS,
-    SHARDS,
     huggingface_trainer,
     loading_off,
     older,
@@ -17,7 +16,7 @@ from jobgen.checks.weights import MARGIN, bf16, host_bytes, pinned, stored
 from jobgen.checks.words import gb
 from jobgen.effective.loading import asked, device_map, efficient
 from jobgen.effective.options import environment, flag, hugging_face, option, switch
-from jobgen.effective.quantization import BNB4, bnb4, fused, wants_experts
+from jobgen.effective.quantization import bnb4, fused, wants_experts
 
 FSDP = ("fsdp1", "fsdp2")
 ZERO3_OFFLOAD: dict[str, object] = {
@@ -168,7 +167,7 @@ def fsdp_whole_on_gpu(case: Case) -> Outcome | None:
     if not loading.full_on_gpu or held <= case.gpu.usable_bytes:
         return None
     edits = dict(ZERO3_OFFLOAD)
-    if not spec.training.framework == "axolotl" or fused(case.effective):
+    if spec.training.framework != "axolotl" or fused(case.effective):
         edits |= older(case)
     return Outcome(
         "parallelism.sharding",

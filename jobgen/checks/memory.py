@@ -18,55 +18,6 @@ NAMES = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer
          "context": "CUDA context and communicators"}  # fmt: skip
 
 
-@rule(
-    "JG101", "error", "first_step", "estimate",
-    bad=Example("full-8b-fsdp2", {"parallelism.sharding": "none"}),
-    good=Example("full-8b-fsdp2", {}),
-    fix="the smallest change that fits is named; jobgen plan ranks others",
-    sources=("jobgen estimate lists every term with its source",),
-    because=LOADS,
-)  # fmt: skip
-def does_not_fit(case: Case) -> Outcome | None:
-    """The job does not fit the GPU
-
-    Even the lower end of the estimate is above the memory of the card. jobgen estimate shows the terms and the phase.
-    """
-    estimate = case.estimate
-    if estimate.verdict != "does_not_fit":
-        return None
-    gpu = estimate.gpu
-    low = f"at least {gib(gpu.low)} (expected {gib(gpu.device)})"
-    words, edits = smallest_fix(case)
-    return Outcome("resources.gpu", f"{low} on the worst GPU in the {gpu.phase.replace('_', ' ')} phase, of {gib(gpu.capacity)}: {breakdown(case)}",
-                   words, edits)  # fmt: skip
-
-
-@rule(
-    "JG102", "warning", "first_step", "estimate",
-    bad=Example("full-8b-zero2", {"training.sequence_length": 24576}),
-    good=Example("full-8b-zero2", {}),
-    fix="a smaller sequence or micro batch, more sharding, or a measurement of one step",
-    sources=("jobgen estimate lists every term with its source",),
-)  # fmt: skip
-def tight(case: Case) -> Outcome | None:
-    """GPU memory is tight
-
-    The expected peak is above the card or within a twentieth of it, the lower end is below it. Fragmentation and longer
-    samples decide.
-    """
-    estimate = case.estimate
-    gpu = estimate.gpu
-    if estimate.verdict != "tight" or gpu.device <= 0.95 * gpu.capacity:
-        return None
-    words, edits = smallest_fix(case)
-    return Outcome(
-        "resources.gpu",
-        f"{gib(gpu.device)} expected on the worst GPU ({gib(gpu.low)} to {gib(gpu.high)}) of {gib(gpu.capacity)} "
-        f"in the {gpu.phase.replace('_', ' ')} phase: {breakdown(case)}",
-        words, edits,
-    )  # fmt: skip
-
-
 def breakdown(case: Case) -> str:
     """The largest components of the peak phase."""
     gpu = case.estimate.gpu
@@ -133,3 +84,51 @@ def changes(case: Case) -> Iterator[dict[str, Any]]:
             yield {**so_far, "resources.nodes": spec.resources.nodes * factor}
 
 
+
+
+@rule(
+    "JG101", "error", "first_step", "estimate",
+    bad=Example("full-8b-fsdp2", {"parallelism.sharding": "none"}),
+    good=Example("full-8b-fsdp2", {}),
+    fix="the smallest change that fits is named; jobgen plan ranks others",
+    sources=("jobgen estimate lists every term with its source",),
+    because=LOADS,
+    mend=smallest_fix,
+)  # fmt: skip
+def does_not_fit(case: Case) -> Outcome | None:
+    """The job does not fit the GPU
+
+    Even the lower end of the estimate is above the memory of the card. jobgen estimate shows the terms and the phase.
+    """
+    estimate = case.estimate
+    if estimate.verdict != "does_not_fit":
+        return None
+    gpu = estimate.gpu
+    low = f"at least {gib(gpu.low)} (expected {gib(gpu.device)})"
+    return Outcome("resources.gpu", f"{low} on the worst GPU in the {gpu.phase.replace('_', ' ')} phase, of {gib(gpu.capacity)}: {breakdown(case)}", "")
+
+
+@rule(
+    "JG102", "warning", "first_step", "estimate",
+    bad=Example("full-8b-zero2", {"training.sequence_length": 24576}),
+    good=Example("full-8b-zero2", {}),
+    fix="a smaller sequence or micro batch, more sharding, or a measurement of one step",
+    sources=("jobgen estimate lists every term with its source",),
+    mend=smallest_fix,
+)  # fmt: skip
+def tight(case: Case) -> Outcome | None:
+    """GPU memory is tight
+
+    The expected peak is above the card or within a twentieth of it, the lower end is below it. Fragmentation and longer
+    samples decide.
+    """
+    estimate = case.estimate
+    gpu = estimate.gpu
+    if estimate.verdict != "tight" or gpu.device <= 0.95 * gpu.capacity:
+        return None
+    return Outcome(
+        "resources.gpu",
+        f"{gib(gpu.device)} expected on the worst GPU ({gib(gpu.low)} to {gib(gpu.high)}) of {gib(gpu.capacity)} "
+        f"in the {gpu.phase.replace('_', ' ')} phase: {breakdown(case)}",
+        "",
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobgen.checks.case import Case
 from jobgen.checks.forks import Memo, Shared, box
 from jobgen.checks.registry import STAGES, Finding, Outcome, Rule, rules
-from jobgen.checks.unpinned import UNPINNED, Open, combine
+from jobgen.checks.unpinned import UNPINNED, Open, bounds, combine
 from jobgen.effective.setup import Facts
 from jobgen.effective.versions import Interval, Versions, branches
 
@@ -58,11 +58,14 @@ def findings(
             found.append(_failure(document, rule, error))
             continue
         for path, ways in branching.items():
-            one = _settled(rule, ways)
+            one = _settled(ways)
             if one is None:
                 unpinned.append(Open(rule, path, ways.boxes, ways.outcomes))
-            else:
-                found.append(_place(document, rule, one))
+                continue
+            if rule.mend is not None:
+                words, edits = rule.mend(Case(document, facts, Versions({**known, **ways.boxes[0]}), memo))
+                one = one._replace(fix=words, edits=edits)
+            found.append(_place(document, rule, one))
     if _wanted(UNPINNED, select, ignore):
         rule = rules()[UNPINNED]
         found += [_place(document, rule, outcome) for outcome in combine(unpinned, known)]
@@ -108,7 +111,7 @@ def _branch(
     }
 
 
-def _settled(rule: Rule, ways: Branching) -> Outcome | None:
+def _settled(ways: Branching) -> Outcome | None:
     """The one outcome, when the open versions do not change whether and how gravely the rule speaks. The first branch
     holds the newest releases."""
     first, *others = ways.outcomes
@@ -118,7 +121,7 @@ def _settled(rule: Rule, ways: Branching) -> Outcome | None:
         return first
     if any(other is not None and other.severity != first.severity for other in others):
         return None
-    where = ", ".join(f"{library} {interval}" for library, interval in ways.boxes[0].items())
+    where = ", ".join(f"{library} {bounds(interval)}" for library, interval in ways.boxes[0].items())
     return first._replace(message=f"{first.message} (with {where}; other releases change the numbers, not the verdict)")
 
 

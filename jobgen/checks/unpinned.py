@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobgen.checks.registry import Example, Outcome, Rule, rule
+from jobgen.checks.registry import STAGES, Example, Outcome, Rule, rule
 from jobgen.effective.versions import Interval, Version, text
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ class Span(NamedTuple):
     interval: Interval
     said: tuple[str, ...]
     worst: int
+
+
+def bounds(interval: Interval) -> str:
+    """``>= 5.0, <= 5.6.0``: the upper end as people write it."""
+    high = interval.high
+    if not interval.known and len(high) > 4 and high[-5:] == (0, 0, 0, 0, 1):
+        low = f">= {text(interval.low)}, " if interval.low else ""
+        return f"{low}<= {text(high[:-5])}"
+    return str(interval)
 
 
 @rule(
@@ -114,7 +123,7 @@ def _explain(library: str, group: Sequence[Open], known: Mapping[str, Interval])
             spans[-1] = spans[-1]._replace(interval=Interval(spans[-1].interval.low, high))
         else:
             spans.append(span)
-    told = "; ".join(f"{_range(span.interval, whole)}: {' and '.join(span.said) or 'none of this'}" for span in spans)
+    told = " | ".join(f"{_range(span.interval, whole)}: {' + '.join(span.said) or 'none of this'}" for span in spans)
     release = _advice(library, spans)
     edits = {f"training.versions.{library}": release} if release else {}
     severity: str = ("error", "warning", "info")[max(1, _worst(group))]
@@ -126,8 +135,8 @@ def _explain(library: str, group: Sequence[Open], known: Mapping[str, Interval])
 
 
 def _span(library: str, interval: Interval, group: Sequence[Open]) -> Span:
-    said: list[str] = []
-    worst = 3
+    """What happens in this range: notes only where nothing worse is said, and no consequence of a named cause."""
+    said: list[tuple[Rule, str, str]] = []
     for one in group:
         inside = [
             (box, outcome)
@@ -139,14 +148,22 @@ def _span(library: str, interval: Interval, group: Sequence[Open]) -> Span:
             continue
         box, outcome = spoken[0]
         severity = outcome.severity or one.rule.severity
-        worst = min(worst, _RANK[severity])
         others = [
-            f"{name} {kept}" for name, kept in box.items()
+            f"{name} {bounds(kept)}" for name, kept in box.items()
             if name != library and len(spoken) < len(inside) and _matters(one, name)
         ]  # fmt: skip
         where = f", with {' and '.join(others)}" if others else ""
-        said.append(f"{one.rule.code} ({severity}{where}) {outcome.message}")
-    return Span(interval, tuple(said), worst)
+        said.append((one.rule, severity, f"{one.rule.code} ({severity}{where}) {outcome.message}"))
+    errors = {rule.code for rule, severity, _ in said if severity == "error"}
+    kept = [entry for entry in said if errors.isdisjoint(entry[0].because)]
+    worst = min((_RANK[severity] for _, severity, _ in kept), default=3)
+    words = [words for _, severity, words in sorted(kept, key=_gravity) if severity != "info" or worst == _RANK["info"]]
+    return Span(interval, tuple(words), worst)
+
+
+def _gravity(entry: tuple[Rule, str, str]) -> tuple[int, int, str]:
+    rule, severity, _ = entry
+    return _RANK[severity], STAGES.index(rule.stage), rule.code
 
 
 def _range(interval: Interval, whole: Interval) -> str:
