@@ -38,9 +38,9 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True)
 
 
-def _named(key: str, forms: Any) -> BeforeValidator:
-    """A bare word is the long form's ``key``; ``forms``: what the JSON Schema allows."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=forms)
+def _named(key: str) -> BeforeValidator:
+    """A bare word is the long form's ``key``; `schema` says so too."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 class ModelSection(Model):
@@ -146,13 +146,13 @@ class Training(Model):
     versions: dict[str, str] = Field({}, description="library versions by PyPI name; also torch and cuda")
     precision: Precision = Field("bf16", description="bf16 and fp16 are mixed precision; bf16_pure has no fp32 copy")
     dtypes: Dtypes = Field(Dtypes.model_construct(), description="overrides of single data types")
-    optimizer: Annotated[Optimizer, _named("name", OptimizerName | Optimizer)] = Field(Optimizer.model_construct(), description="name, or {name, in_backward}")
+    optimizer: Annotated[Optimizer, _named("name")] = Field(Optimizer.model_construct(), description="name, or {name, in_backward}")
     sequence_length: PositiveInt = Field(description="tokens: the length of packed data, the cap otherwise; before the context split")
     packing: Literal["none", "packed", "padding_free"] = Field("none", description="how samples fill a sequence")
     micro_batch_size: PositiveInt = Field(1, description="samples per data-parallel rank and micro-step")
     gradient_accumulation_steps: PositiveInt | None = Field(None, description="micro-steps per optimizer step; a pipeline's microbatches [1]")
     global_batch_size: PositiveInt | None = Field(None, description="samples per optimizer step over all ranks")
-    activation_checkpointing: Annotated[ActivationCheckpointing, _named("mode", Literal["none", "selective", "full"] | ActivationCheckpointing)] = Field(ActivationCheckpointing.model_construct(), description="none, selective, full, or {mode, every, policy}")
+    activation_checkpointing: Annotated[ActivationCheckpointing, _named("mode")] = Field(ActivationCheckpointing.model_construct(), description="none, selective, full, or {mode, every, policy}")
     attention: Attention | None = Field(None, description="attention kernel [the framework's]")
     loss: Literal["standard", "liger", "chunked", "vocab_parallel"] = Field("standard", description="how logits and cross entropy are computed")
     compile: bool = Field(False, description="torch.compile")
@@ -206,7 +206,7 @@ class Resources(Model):
 
     nodes: PositiveInt = Field(1, description="nodes")
     gpus_per_node: PositiveInt = Field(description="GPUs on each node")
-    gpu: Annotated[Gpu, _named("name", str | Gpu)] = Field(description="catalogue name, or {name, memory}")
+    gpu: Annotated[Gpu, _named("name")] = Field(description="catalogue name, or {name, memory}")
     node_type: str | None = Field(None, description="cloud or DGX node of the catalogue: fills what is unset, bounds what is set")
     exclusive: Literal["auto"] | bool = Field("auto", description="the whole node [auto: when all its GPUs are asked for]")
     memory_per_node: Size | None = Field(None, description="host memory the job asks for on each node")
@@ -396,4 +396,4 @@ class Spec(Model):
     sweep: Sweep | None = Field(None, description="several jobs from one spec")
     after: list[After] = Field([], description="dependencies")
     plan: Plan | None = Field(None, description="bounds of jobgen plan")
-    ignore: list[Annotated[Ignore, _named("code", RuleCode | Ignore)]] = Field([], description="accepted findings")
+    ignore: list[Annotated[Ignore, _named("code")]] = Field([], description="accepted findings")
