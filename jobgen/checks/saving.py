@@ -260,9 +260,10 @@ def merged_in_training(case: Case) -> Outcome | None:
 
 @rule(
     "JG829", "error", "init", "spec",
-    bad=Example("full-8b-zero2", {"training.options": {"save_strategy": "best"}, "training.evaluation": {"every_steps": 100}}),
+    bad=Example("full-8b-zero2", {"training.options": {"save_strategy": "best"}, "training.evaluation": {"every_steps": 100},
+                                  "checkpoint.every_steps": None}),
     good=Example("full-8b-zero2", {"training.options": {"save_strategy": "best", "metric_for_best_model": "eval_loss"},
-                                   "training.evaluation": {"every_steps": 100}}),
+                                   "training.evaluation": {"every_steps": 100}, "checkpoint.every_steps": None}),
     fix="metric_for_best_model: eval_loss",
     sources=(f"{SAVES}:443", "axolotl@067b021c utils/schemas/config.py:1726"),
     facts=("CK21",),
