@@ -88,9 +88,9 @@ class Finding(NamedTuple):
 RULES: dict[str, Rule] = {}
 
 SUBJECTS: tuple[str, ...] = (
-    "unpinned", "memory", "host", "quantization", "loading", "offload", "optimizer", "precision", "attention", "moe", "peft", "versions",
-    "checkpoints", "parallelism", "dimensions",
-    "recompute", "saving", "batches", "rendering",
+    "unpinned", "memory", "host", "quantization", "loading", "offload", "optimizer", "precision", "attention", "moe",
+    "peft", "versions", "checkpoints", "parallelism", "dimensions", "recompute", "saving", "batches", "rendering",
+    "conflicts",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 
