@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from jobgen.spec.document import Document
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from jobgen.checks.registry import Finding
     from jobgen.physics.estimate import Estimate
     from jobgen.physics.levers import Lever
+    from jobgen.schedulers.receipts import Receipt
+    from jobgen.schedulers.submit import Request
     from jobgen.targets.artifact import Artifact
 
-__all__ = ["Document", "Refused", "Report", "SpecError", "check", "estimate", "levers", "load", "render", "target_of"]
+__all__ = ["Document", "Refused", "Report", "SpecError", "check", "estimate", "levers", "load", "points", "render", "submission", "submit", "target_of"]
 
 
 class Report(NamedTuple):
@@ -134,3 +136,49 @@ def render(document: Document, *, target: str | None = None, node_rank: int | No
 def read(source: str, sets: Sequence[str], stdin: IO[bytes] | None = None) -> Document:
     """A spec from a path or ``-``."""
     return load(source, sets=sets, stdin=stdin)
+
+
+def submission(document: Document, *, target: str | None = None, new: bool = False, wait: str = "") -> Request:
+    """What ``submit`` would send for one job. Refused when it would not run. ``wait``: a Slurm dependency to add."""
+    from jobgen.schedulers.submit import Request, dependency
+
+    chosen = target_of(document, target)
+    spec = document.spec
+    artifact = render(document, target=chosen)
+    details = {"namespace": spec.kubernetes.namespace, "context": spec.kubernetes.context} if chosen in ("k8s", "trainjob", "jobset") else {}
+    waits = [dependency([(after.job, after.on) for after in spec.after], chosen), wait]
+
+    def rename(suffix: str) -> Artifact:
+        return render(document.edited({"name": spec.name + suffix}), target=chosen)
+
+    return Request(
+        spec.name, chosen, artifact, document.text or "", tuple(spec.launch.secrets), details,
+        ",".join(filter(None, waits)), new, rename,
+    )  # fmt: skip
+
+
+def points(document: Document) -> list[Document]:
+    """The jobs of a spec: one, or one a point of its sweep."""
+    if document.spec.sweep is None:
+        return [document]
+    from jobgen.spec.sweep import expand
+
+    return [point for _, point in expand(document)]
+
+
+def submit(document: Document, *, target: str | None = None, new: bool = False, say: Callable[[str], None] = lambda _: None) -> list[Receipt]:
+    """Check, render and send every job of a spec; a live job with the same content is returned instead of sent again.
+
+    At most ``sweep.max_parallel`` points run at once (on Slurm, by dependencies).
+    """
+    from jobgen.schedulers.submit import scheduler, send
+
+    jobs = points(document)
+    limit = document.spec.sweep.max_parallel if document.spec.sweep else None
+    chosen = target_of(document, target)
+    service = scheduler(chosen)
+    sent: list[Receipt] = []
+    for index, point in enumerate(jobs):
+        wait = f"afterany:{sent[index - limit].job_id}" if limit and index >= limit and chosen == "slurm" else ""
+        sent.append(send(submission(point, target=chosen, new=new, wait=wait), service, new=new, say=say))
+    return sent

@@ -209,36 +209,66 @@ def _write(path: str, text: str, *, executable: bool) -> None:
 
 
 def _submit(options: argparse.Namespace) -> int:
-    from jobgen.schedulers.submit import submit
+    from jobgen.api import points, submission, submit, target_of
+    from jobgen.schedulers.submit import scheduler
 
-    return submit(
-        _load(options), target=options.target, dry_run=options.dry_run, new=options.new, watch=options.watch,
-        out=_print, say=_say,
-    )  # fmt: skip
+    document = _load(options)
+    if options.dry_run:
+        service = scheduler(target_of(document, options.target))
+        for point in points(document):
+            wanted = submission(point, target=options.target, new=options.new)
+            if options.dry_run == "client":
+                _say(f"would run: {service.command(wanted)}")
+                _print(wanted.artifact.text)
+            else:
+                _say(service.try_out(wanted))
+        return DONE
+    sent = submit(document, target=options.target, new=options.new, say=_say)
+    for receipt in sent:
+        _print(receipt.handle)
+    sys.stdout.flush()
+    if not options.watch:
+        return DONE
+    from jobgen.schedulers.follow import watch
+
+    ends = [watch(receipt, out=sys.stderr, say=_say) for receipt in sent]
+    return DONE if all(end.phase == "succeeded" for end in ends) else FAILED
 
 
 def _status(options: argparse.Namespace) -> int:
-    from jobgen.schedulers.follow import status
+    from jobgen.schedulers import follow
+    from jobgen.show import jobs
 
-    return status(options.handle, as_json=options.format == "json", out=_print)
+    receipt, found = follow.status(options.handle)
+    _print(jobs.as_json(receipt, found) if options.format == "json" else jobs.text(receipt, found))
+    return FAILED if found.phase in ("failed", "cancelled") else DONE
 
 
 def _logs(options: argparse.Namespace) -> int:
-    from jobgen.schedulers.follow import logs
+    from jobgen.schedulers import follow
 
-    return logs(options.handle, follow=options.follow, rank=options.rank, out=sys.stdout, say=_say)
+    follow.logs(options.handle, follow=options.follow, rank=options.rank, out=sys.stdout, say=_say)
+    return DONE
 
 
 def _cancel(options: argparse.Namespace) -> int:
-    from jobgen.schedulers.follow import cancel
+    from jobgen.schedulers import follow
 
-    return cancel(options.handle, say=_say)
+    _say(follow.cancel(options.handle))
+    return DONE
 
 
 def _list(options: argparse.Namespace) -> int:
-    from jobgen.schedulers.follow import listing
+    from jobgen.schedulers import follow
+    from jobgen.show import jobs
 
-    return listing(as_json=options.format == "json", out=_print)
+    found = follow.listing()
+    if options.format == "json":
+        for receipt, status in found:
+            _print(jobs.as_json(receipt, status))
+    else:
+        _print(jobs.listing(found))
+    return DONE
 
 
 def _schema(options: argparse.Namespace) -> int:

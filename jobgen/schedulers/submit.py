@@ -1,4 +1,4 @@
-"""Submission: check, render, send once. A repeated or killed submit neither loses nor doubles a job."""
+"""Submission of what was rendered, once. A repeated or killed submit neither loses nor doubles a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from jobgen.schedulers.receipts import Lock, Receipt
 from jobgen.schedulers.state import Status
 
 if TYPE_CHECKING:
-    from jobgen.spec.document import Document
     from jobgen.targets.artifact import Artifact
 
 Say = Callable[[str], None]
@@ -96,88 +95,19 @@ def scheduler(target: str) -> Scheduler:
     raise Unsubmittable(f"target {target} is not submitted: render the script and run it on the first host (jobgen render SPEC --target {target} | bash)")
 
 
-def requests(document: Document, target: str | None) -> list[tuple[Document, str]]:
-    """The jobs of a spec: one, or one a point of its sweep."""
-    from jobgen.api import target_of
-
-    chosen = target_of(document, target)
-    if document.spec.sweep is None:
-        return [(document, chosen)]
-    from jobgen.spec.sweep import expand
-
-    return [(point, chosen) for _, point in expand(document)]
-
-
-def request(document: Document, target: str, dependency: str = "", new: bool = False) -> Request:
-    """What one job sends. Refused when it would not run."""
-    from jobgen.api import render
-
-    artifact = render(document, target=target)
-    spec = document.spec
-    details = {"namespace": spec.kubernetes.namespace, "context": spec.kubernetes.context} if target in ("k8s", "trainjob", "jobset") else {}
-
-    def rename(suffix: str) -> Artifact:
-        return render(document.edited({"name": spec.name + suffix}), target=target)
-
-    return Request(spec.name, target, artifact, document.text or "", tuple(spec.launch.secrets), details, dependency, new, rename)
-
-
-def submit(document: Document, *, target: str | None, dry_run: str | None, new: bool, watch: bool, out: Say, say: Say) -> int:
-    """The submit command; prints the handles alone on ``out``."""
-    handles: list[Receipt] = []
-    jobs = requests(document, target)
-    limit = document.spec.sweep.max_parallel if document.spec.sweep else None
-    for index, (point, chosen) in enumerate(jobs):
-        service = scheduler(chosen)
-        wait = _dependency(point, service, chosen)
-        if limit and index >= limit and chosen == "slurm":
-            wait = ",".join(filter(None, [wait, f"afterany:{handles[index - limit].job_id}"]))
-        wanted = request(point, chosen, wait, new)
-        if dry_run == "client":
-            say(f"would run: {service.command(wanted)}")
-            out(wanted.artifact.text)
-            continue
-        if dry_run == "server":
-            say(service.try_out(wanted))
-            continue
-        receipt = send(wanted, service, new=new, say=say)
-        handles.append(receipt)
-        out(receipt.handle)
-    if watch and handles:
-        from jobgen.schedulers.follow import watch as follow
-
-        return max(follow(receipt, out=_Stderr(say), say=say) for receipt in handles)
-    return 0
-
-
-class _Stderr:
-    """Logs of a watched job go where they do not mix with the handle."""
-
-    def __init__(self, say: Say) -> None:
-        import sys
-
-        self.stream = sys.stderr
-
-    def write(self, text: str) -> None:
-        self.stream.write(text)
-
-    def flush(self) -> None:
-        self.stream.flush()
-
-
-def _dependency(document: Document, service: Scheduler, target: str) -> str:
-    """``after`` as Slurm writes it; other schedulers have none."""
-    if not document.spec.after:
+def dependency(after: Sequence[tuple[str, str]], target: str) -> str:
+    """``after`` as Slurm writes it, from (handle or job id, condition); other schedulers have none."""
+    if not after:
         return ""
     if target != "slurm":
         raise Unsubmittable(f"after: {target} cannot make a job wait for another; submit it when the first has ended (jobgen submit --watch)")
     kinds = {"success": "afterok", "end": "afterany", "failure": "afternotok", "start": "after"}
     found = []
-    for after in document.spec.after:
-        job_id = after.job if after.job.isdigit() else receipts.find(after.job).job_id
+    for handle, condition in after:
+        job_id = handle if handle.isdigit() else receipts.find(handle).job_id
         if job_id is None:
-            raise Unsubmittable(f"after: {after.job} has not reached Slurm yet")
-        found.append(f"{kinds[after.on]}:{job_id}")
+            raise Unsubmittable(f"after: {handle} has not reached Slurm yet")
+        found.append(f"{kinds[condition]}:{job_id}")
     return ",".join(found)
 
 

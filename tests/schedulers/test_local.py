@@ -1,5 +1,6 @@
 """This machine as a scheduler: real processes, killed submitters, repeated calls."""
 
+import io
 import os
 import signal
 import subprocess
@@ -154,20 +155,18 @@ def test_killed_at_any_moment_a_repeat_neither_loses_nor_doubles(tmp_path, delay
 def test_status_logs_and_list_follow_by_handle_and_by_name(capsys):
     receipt = submit("echo hello\n", name="named")
     ended(receipt)
-    lines = []
-    assert follow.status("named", as_json=False, out=lines.append) == 0
-    assert "succeeded" in lines[0]
-    assert follow.logs(receipt.handle, follow=False, rank=None, out=sys.stdout, say=print) == 0
+    assert follow.status("named")[1].phase == "succeeded"
+    follow.logs(receipt.handle, follow=False, rank=None, out=sys.stdout, say=print)
     assert "hello" in capsys.readouterr().out
-    assert follow.listing(as_json=True, out=lines.append) == 0
-    assert receipt.handle in lines[-1]
+    assert [(r.handle, s.phase) for r, s in follow.listing()] == [(receipt.handle, "succeeded")]
 
 
-def test_a_failed_job_gives_status_4():
-    receipt = submit("exit 1\n")
-    ended(receipt)
-    assert follow.status(receipt.handle, as_json=True, out=lambda _: None) == 4
-    assert follow.watch(receipt, out=open(os.devnull, "w"), say=lambda _: None) == 4
+def test_watching_a_failed_job_says_so():
+    receipt = submit("echo out; exit 1\n")
+    out, said = io.StringIO(), []
+    assert follow.watch(receipt, out=out, say=said.append).phase == "failed"
+    assert out.getvalue() == "out\n"
+    assert "exit status 1" in said[0]
 
 
 def test_an_unknown_handle_is_refused():
