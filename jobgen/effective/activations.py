@@ -45,6 +45,8 @@ def attention(effective: Effective) -> tuple[Kernel, tuple[Effect, ...]]:
     kernel: Kernel = asked or _default(effective)
     if kernel != "sdpa" or megatron(effective):
         return kernel, ()
+    if effective.spec.training.framework == "litgpt" and arch.model_type == "gemma2":
+        return "eager", ()  # the capped scores are written out (litgpt model.py, scaled_dot_product_attention)
     if hugging_face(effective.spec) and arch.model_type in NO_SDPA:
         effects = (
             (

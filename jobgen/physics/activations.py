@@ -55,10 +55,18 @@ def build_of(effective: Effective) -> Build:
         expert_adapters=adapters.fused_experts,
         quantized=quantized.type is not None,
         quantized_experts=quantized.experts,
+        quantized_keeps_input=quantized.type in ("nf4", "fp4") and keeps_input(effective),
         module=modules.module(arch.model_type, arch.layer_norm),
         style=modules.style(training.framework, megatron(effective), now.loss == "liger"),
         compiled=training.compile,
     )
+
+
+def keeps_input(effective: Effective) -> bool:
+    """bitsandbytes kept the input of every frozen 4-bit matmul until 0.43.2 (pull request 1270); LitGPT pins 0.42."""
+    if effective.spec.training.framework == "litgpt" and not effective.versions.interval("bitsandbytes").low:
+        return True
+    return not effective.versions["bitsandbytes"] >= (0, 43, 2)
 
 
 def windowed(effective: Effective, build: Build, layer: Layer) -> Build:

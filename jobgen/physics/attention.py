@@ -21,7 +21,8 @@ def scores(tape: Tape, build: Build, query: Value, key: Value, value: Value, lay
     out_width = heads * layer.value_dim
     query, key, value = (cast(tape, each, size) for each in (query, key, value))
     tape.core_attention(True)
-    if build.kernel != "flash" and 1 < layer.kv_heads < heads and build.style.expand_kv:
+    everywhere = build.style.repeat_kv == "always"
+    if (build.kernel != "flash" or everywhere) and 1 < layer.kv_heads < heads and build.style.expand_kv:
         key = tape.op([key], heads * layer.head_dim, size, "tensor")
         value = tape.op([value], out_width, size, "tensor")
     if build.kernel in ("flash", "efficient"):
@@ -29,7 +30,7 @@ def scores(tape: Tape, build: Build, query: Value, key: Value, value: Value, lay
         if build.kernel == "efficient" and build.masked:
             extra.append(tape.value(1, size, "mask", grad=False))
         out = tape.op([query, key, value], out_width, size, "tensor", [query, key, value], save_output=True, extra=extra, kind="attention")
-        if build.kernel == "flash" and build.module.positions == "partial":
+        if build.kernel == "flash" and (build.module.positions == "partial" or build.style.joined_heads):
             out = tape.op([out], out_width, size, "tensor")
     else:
         out = eager(tape, build, query, key, value, layer, out_width)
@@ -64,9 +65,15 @@ def attention(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[
     heads, kv = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim
     kv_value = layer.kv_heads * layer.value_dim
     *inner, output = matrices
+    if build.style.fused_qkv and len(inner) > 1:
+        named = next((matrix.name for matrix in inner if matrix.name in build.targets), inner[0].name)
+        inner = [inner[0]._replace(name=named, outputs=sum(matrix.outputs for matrix in inner))]
     if len(inner) == 1:  # query, key and value from one matrix: views of one tensor
         both = linear(tape, build, x, inner[0], "tensor")
         query, key, value = (tape.view(both, width) for width in (heads, kv, kv_value))
+    elif len(inner) == 2:  # values are the keys before positions
+        query, key = (linear(tape, build, x, matrix, "tensor") for matrix in inner)
+        value = tape.view(key)
     else:
         query, key, value = (linear(tape, build, x, matrix, "tensor") for matrix in inner[:3])
     if layer.norms_head:

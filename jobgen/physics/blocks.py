@@ -36,6 +36,8 @@ class Build(NamedTuple):
     """Adapters on fused experts: base and low-rank product are added into a whole matrix per use (peft >= 0.19)."""
     quantized: bool = False
     quantized_experts: bool = False
+    quantized_keeps_input: bool = False
+    """The 4-bit matmul keeps its input although the weight is frozen (bitsandbytes before 0.43.2, MatMul4Bit)."""
     module: Module = Module()
     style: Style = Style()
     compiled: bool = False
@@ -55,7 +57,7 @@ def linear(tape: Tape, build: Build, x: Value, matrix: Matrix, unit: Unit, width
     width = matrix.outputs if width is None else width
     size = size or build.compute
     given = cast(tape, x, size)
-    saved: list[Value] = [given] if build.trained else []
+    saved: list[Value] = [given] if build.trained or (build.quantized_keeps_input and not matrix.keep) else []
     if build.autocast and build.weights != build.compute and not build.quantized:
         fixed: Unit = "fixed" if matrix.split == "none" else "fixed_tensor"
         saved.append(tape.value(matrix.inputs * matrix.outputs, size, fixed, grad=False))
@@ -138,11 +140,9 @@ def rotary(tape: Tape, build: Build, x: Value) -> Value:
 
 OUTPUT_SAVED = frozenset({"relu", "tanh", "sigmoid"})
 """Activations whose backward reads the result."""
-WRITTEN_OUT = frozenset({"gelu_new", "gelu_fast", "gelu_python"})
-"""Activations composed of elementary operations (transformers/activations.py)."""
 
 
-def activation(tape: Tape, x: Value, name: str) -> Value:
+def activation(tape: Tape, x: Value, name: str, native: bool = False) -> Value:
     """An activation function and what its backward reads."""
     width, size, unit = x.width, x.bytes, x.unit
     if name in OUTPUT_SAVED:
@@ -150,7 +150,7 @@ def activation(tape: Tape, x: Value, name: str) -> Value:
     if name in ("relu2", "relu_squared"):
         inner = tape.op([x], width, size, unit, save_output=True)
         return tape.op([inner], width, size, unit, [inner])
-    if name == "gelu_new":  # 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+    if name == "gelu_new" and not native:  # 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
         cube = tape.op([x], width, size, unit, [x])
         inner = tape.op([x, cube], width, size, unit, forward=cube.cost)
         curve = tape.op([inner], width, size, unit, save_output=True)
@@ -170,14 +170,16 @@ def mlp(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[Matrix
             up = linear(tape, build, x, inner[1], unit)
             product = tape.op([gate, up], ffn, build.compute, unit, [gate, up])
         else:
-            active = activation(tape, gate, layer.activation)
+            active = activation(tape, gate, layer.activation, build.style.native_activations)
             up = linear(tape, build, x, inner[1], unit)
             product = tape.op([active, up], ffn, build.compute, unit, [active, up])
     elif layer.gated:
         both = linear(tape, build, x, inner[0], unit)
         product = gated(tape, build, both, layer.activation, ffn, unit)
     else:
-        product = activation(tape, linear(tape, build, x, inner[0], unit), layer.activation)
+        product = activation(
+            tape, linear(tape, build, x, inner[0], unit), layer.activation, build.style.native_activations
+        )
     return linear(tape, build, product, down, out)
 
 

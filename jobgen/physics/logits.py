@@ -68,7 +68,7 @@ def fused_kernel(compute: float) -> Loss:
 def compiled(compute: float) -> Loss:
     """A compiled loss: fp32 exists in registers only; the logits and their gradient remain."""
     parts: Parts = (("logits", compute), ("gradient of the logits", compute))
-    return Loss((parts,), compute, "torchtitan components/loss.py build_cross_entropy_loss: torch.compile of the loss")
+    return Loss((parts,), compute, "torchtitan components/loss.py build_cross_entropy_loss, 0.1 and later: torch.compile of the loss")
 
 
 def output_chunks(compute: float) -> Loss:
@@ -76,6 +76,17 @@ def output_chunks(compute: float) -> Loss:
     forward: Parts = (("logits", compute), ("log-softmax", 4), ("one chunk in fp32", 4 / CHUNKS))
     backward: Parts = (("log-softmax", 4), ("one chunk's gradients", (8 + compute) / CHUNKS))
     return Loss((forward, backward), compute, "torchtune modules/loss/ce_chunked_output_loss.py; logits are deleted before backward")
+
+
+def head_chunks(compute: float, method: str) -> Loss:
+    """LitGPT: cross entropy in the logits' own type, 128 tokens at a time; adapters' recipes cut the head's output too.
+
+    The list of logits lives through backward. Whole logits are split for the loss, so that the chunks' gradients are
+    joined in backward.
+    """
+    kept: Parts = (("logits", compute), ("log-softmax", compute))
+    whole: Parts = (("logits", compute), ("gradients of chunks", compute), ("gradient of the logits", compute))
+    return Loss((kept,) if method != "full" else (kept, whole), compute, "litgpt utils.py chunked_cross_entropy; finetune/lora.py, full.py")
 
 
 def pieces(effective: Effective) -> Loss | None:
@@ -88,8 +99,10 @@ def pieces(effective: Effective) -> Loss | None:
         return fused_kernel(compute) if effective.versions["unsloth"] < (2025, 9) else None
     if now.loss == "vocab_parallel" and framework != "torchtitan":
         return vocabulary_parallel(compute)
-    if framework == "torchtitan" and training.compile:
+    if framework == "torchtitan" and training.compile and effective.versions.interval("torchtitan").low >= (0, 1):
         return compiled(compute)
+    if framework == "litgpt":
+        return head_chunks(compute, training.method)
     if framework == "torchtune":
         return output_chunks(compute)
     converted = framework in ("transformers", "trl", "accelerate", "llama-factory", "axolotl", "ms-swift") and training.precision in ("bf16", "fp16")

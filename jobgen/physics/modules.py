@@ -107,19 +107,30 @@ class Style(NamedTuple):
     """Key and value heads are copied to the number of query heads where the kernel needs it (eager, efficient)."""
     softmax: Literal["module", "native"] = "module"
     """native: scores are soft-maxed in their own type (one fused kernel)."""
+    repeat_kv: Literal["kernel", "always"] = "kernel"
+    """always: keys and values are copied to the number of query heads before any kernel."""
+    fused_qkv: bool = False
+    """Query, key and value come from one matrix, whatever the checkpoint's layout; values stay a view of its output."""
+    joined_heads: bool = False
+    """The turned and the other part of each head are joined (transformers does so for partial rotary positions only)."""
+    native_activations: bool = False
+    """torch's own kernel for every activation, where transformers writes some out."""
     source: str = ""
 
 
 HF = Style(source="transformers 5.24.0, models/*/modeling_*.py")
 STYLES: dict[str, Style] = {
-    "torchtitan": Style("fused", source="torchtitan models/llama3/model/model.py: nn.RMSNorm; torch 2.9 rms_norm is one kernel"),
-    "torchtune": Style("fused_float32", source="torchtune modules/rms_norm.py: F.rms_norm over the fp32 input"),
-    "litgpt": Style("rms_float32", source="litgpt model.py: RMSNorm, weight multiplied in fp32"),
-    "megatron-lm": Style("fused", "fused", expand_kv=False, softmax="native", source="Megatron-LM megatron/core/fusions, transformer_engine layernorm_linear.py"),
-    "nemo": Style("fused", "fused", expand_kv=False, softmax="native", source="NeMo runs Megatron-LM's core modules"),
-    "megatron-deepspeed": Style("fused", expand_kv=False, softmax="native", source="Megatron-DeepSpeed megatron/model/fused_layer_norm.py"),
+    "torchtitan": Style("fused", repeat_kv="always", native_activations=True, source="torchtitan models/llama3/model/model.py: nn.RMSNorm; torch 2.9 rms_norm is one kernel"),
+    "torchtune": Style("fused_float32", repeat_kv="always", native_activations=True, source="torchtune modules/rms_norm.py: F.rms_norm over the fp32 input"),
+    "litgpt": Style(
+        "rms_float32", repeat_kv="always", fused_qkv=True, joined_heads=True, native_activations=True,
+        source="litgpt model.py: RMSNorm, CausalSelfAttention; lora.py: LoRAQKVLinear",
+    ),
+    "megatron-lm": Style("fused", "fused", fused_qkv=True, native_activations=True, expand_kv=False, softmax="native", source="Megatron-LM megatron/core/fusions, transformer_engine layernorm_linear.py"),
+    "nemo": Style("fused", "fused", fused_qkv=True, native_activations=True, expand_kv=False, softmax="native", source="NeMo runs Megatron-LM's core modules"),
+    "megatron-deepspeed": Style("fused", fused_qkv=True, native_activations=True, expand_kv=False, softmax="native", source="Megatron-DeepSpeed megatron/model/fused_layer_norm.py"),
     "unsloth": Style("fused", "fused", expand_kv=False, source="unsloth kernels/rms_layernorm.py, kernels/fast_lora.py"),
-}
+}  # fmt: skip
 
 
 def style(framework: str, megatron: bool, liger: bool) -> Style:
