@@ -106,7 +106,7 @@ def test_no_target_is_said_so():
     assert "--target" in err
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], [], ["check"], ["render", "x.yaml", "--target", "nowhere"], ["explain"], ["explain", "JG999"], ["models", "no/such-model"]])
+@pytest.mark.parametrize("arguments", [["nonsense"], [], ["check"], ["render", "x.yaml", "--target", "nowhere"], ["explain"], ["explain", "JG998"], ["models", "no/such-model"]])
 def test_a_wrong_call_is_status_2_and_quiet_on_stdout(arguments):
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
@@ -214,6 +214,6 @@ def test_three_hundred_broken_specs_end_with_status_2_a_position_and_an_untouche
 def test_what_is_not_text_is_refused(tmp_path, data):
     spec = tmp_path / "spec.yaml"
     spec.write_bytes(data)
-    status, out, err = run("check", spec)
+    status, _, err = run("check", spec)
     assert status == 2
     assert f"{spec}:1:" in err

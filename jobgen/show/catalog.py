@@ -58,8 +58,8 @@ def models(model: str | None, *, as_json: bool) -> str:
     records = (_record(model_table.load(name)) for name in model_table.names())
     if as_json:
         return "\n".join(json.dumps(record, ensure_ascii=False) for record in records)
-    rows = [(r["name"], r["model_type"], f"{r['parameters'] / 1e9:.2f} B", f"{r['active_parameters'] / 1e9:.2f} B") for r in records]
-    return table(("model", "type", "parameters", "active"), rows, right=(2, 3))
+    summary = [(r["name"], r["model_type"], f"{r['parameters'] / 1e9:.2f} B", f"{r['active_parameters'] / 1e9:.2f} B") for r in records]
+    return table(("model", "type", "parameters", "active"), summary, right=(2, 3))
 
 
 def gpus(*, as_json: bool) -> str:

@@ -56,7 +56,7 @@ def _head(estimate: Estimate) -> str:
 
 def _terms(estimate: Estimate) -> str:
     gpu = estimate.gpu
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (term.component, gib(term.bytes), term.words, term.source)
         for term in gpu.alive_terms
         if term.bytes >= max(0.005 * GIB, 1e-4 * gpu.device)
