@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from jobgen.checks.case import Case
 from jobgen.checks.quantization import quantizes
 from jobgen.checks.registry import Example, Outcome, rule
@@ -293,3 +295,48 @@ def deepcompile_offload(case: Case) -> Outcome | None:
     path = next((p for p in ("training.options.compile.deepcompile", "training.options.deepcompile") if case.wrote(p)), "training.options")
     return Outcome(path, "offload.parameters is ignored: DeepCompile runs its own offload pass instead", "write deepcompile: false",
                    {path: False} if path != "training.options" else None)  # fmt: skip
+
+
+@rule(
+    "JG305", "error", "first_step", "spec",
+    bad=Example("full-8b-zero2", {"offload.optimizer": "cpu", "launch.env": {"OMP_NUM_THREADS": "16"}, "launch.setup": ["module load cuda/11.8"],
+                                  "training.versions": {"torch": "2.9.1+cu128", "transformers": "4.57.6"}}),
+    good=Example("full-8b-zero2", {"offload.optimizer": "cpu", "launch.env": {"OMP_NUM_THREADS": "16"}, "launch.setup": ["module load cuda/12.8"],
+                                   "training.versions": {"torch": "2.9.1+cu128", "transformers": "4.57.6"}}),
+    fix="the toolkit of torch's CUDA release, or DS_SKIP_CUDA_CHECK=1",
+    sources=("DeepSpeed op_builder/builder.py:112-134",),
+    facts=("OF05",),
+)  # fmt: skip
+def cuda_toolkit(case: Case) -> Outcome | None:
+    """DeepSpeed compiles its CPU optimizer with a toolkit of another CUDA release than torch's
+
+    CPU Adam is compiled at the first use, and the builder compares releases. Known here from torch's build tag (+cu128)
+    and a module line or versions.cuda.
+    """
+    spec = case.spec
+    if not optimizer_on_cpu(case) or switch(spec.launch.env.get("DS_SKIP_CUDA_CHECK")):
+        return None
+    built, toolkit = _built_for(spec.training.versions.get("torch", "")), _toolkit(case)
+    if built is None or toolkit is None or toolkit[0] == built[0]:
+        return None
+    path, (major, minor) = toolkit[2], built
+    return Outcome(
+        path, f"torch is built for CUDA {major}.{minor}, the toolkit is {toolkit[0]}.{toolkit[1]}: DeepSpeed's CPU optimizer refuses to compile",
+        f'load cuda/{major}.{minor}, or write launch.env.DS_SKIP_CUDA_CHECK: "1"', {"launch.env.DS_SKIP_CUDA_CHECK": "1"},
+    )  # fmt: skip
+
+
+def _built_for(torch: str) -> tuple[int, int] | None:
+    """``2.9.1+cu128`` -> (12, 8)."""
+    tag = torch.partition("+cu")[2]
+    return (int(tag[:-1]), int(tag[-1])) if tag.isdigit() and len(tag) >= 3 else None
+
+
+def _toolkit(case: Case) -> tuple[int, int, str] | None:
+    """Release of the toolkit and where it stands."""
+    for index, line in enumerate(case.spec.launch.setup):
+        found = re.search(r"\bmodule\s+(?:load|add)\b.*?\bcuda(?:toolkit)?/(\d+)\.(\d+)", line)
+        if found:
+            return int(found[1]), int(found[2]), f"launch.setup.{index}"
+    written = re.match(r"(\d+)\.(\d+)", case.spec.training.versions.get("cuda", ""))
+    return (int(written[1]), int(written[2]), "training.versions.cuda") if written else None
