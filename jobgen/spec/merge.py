@@ -176,8 +176,12 @@ _NOT_IN_PROFILE = ("name", "model", "training", "cluster")
 def profile_folders(file: str) -> list[FilePath]:
     """Where cluster profiles are looked for, in this order."""
     beside = [] if file.startswith("<") else [FilePath(file).parent / "clusters"]
-    config = FilePath(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    folders = [*beside, FilePath("clusters"), config / "jobgen" / "clusters"]
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    try:
+        users = [FilePath(home).expanduser() / "jobgen" / "clusters"]
+    except RuntimeError:  # an account without a home
+        users = []
+    folders = [*beside, FilePath("clusters"), *users]
     return list({folder.absolute(): folder for folder in reversed(folders)}.values())[::-1]
 
 
