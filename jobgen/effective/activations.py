@@ -138,6 +138,6 @@ def sequence_parallel(effective: Effective) -> bool:
         return False
     if parallel.sequence_parallel != "auto":
         return bool(parallel.sequence_parallel)
-    if effective.spec.training.framework in ("torchtitan", "nemo"):
-        return True
+    if megatron(effective) or effective.spec.training.framework == "torchtitan":
+        return True  # the switch that jobgen writes (frameworks/megatron_lm.py), torchtitan's own default
     return effective.framework.sequence_parallel_default

@@ -59,6 +59,7 @@ def build_of(effective: Effective) -> Build:
         module=modules.module(arch.model_type, arch.layer_norm),
         style=modules.style(training.framework, megatron(effective), now.loss == "liger"),
         compiled=training.compile,
+        gathers=now.sequence_parallel and not megatron(effective),
     )
 
 

@@ -41,6 +41,14 @@ class Build(NamedTuple):
     module: Module = Module()
     style: Style = Style()
     compiled: bool = False
+    gathers: bool = False
+    """Under sequence parallelism the whole sequence is gathered before column-cut matrices and kept for their
+    gradients (DTensor's redistribution); Megatron keeps the cut one and gathers again in backward."""
+
+
+def gather(tape: Tape, build: Build, x: Value) -> Value:
+    """The whole sequence where the rank holds a part of it."""
+    return tape.op([x], x.width, x.bytes, "token") if build.gathers and x.unit == "sequence" else x
 
 
 def cast(tape: Tape, x: Value, size: float) -> Value:

@@ -28,17 +28,17 @@ def decoder(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
     has_mlp = bool(dense or layer.experts)
     if (layer.norms_hidden == 1 or build.module.parallel) and mixer and has_mlp:  # attention and MLP side by side
         normed = blocks.norm(tape, build, x)
-        mixed = drop(tape, layer, mix(tape, build, normed, layer, mixer))
+        mixed = drop(tape, layer, mix(tape, build, blocks.gather(tape, build, normed), layer, mixer))
         normed = blocks.norm(tape, build, x) if layer.norms_hidden > 1 else normed
-        fed = drop(tape, layer, feed(tape, build, normed, layer, dense))
+        fed = drop(tape, layer, feed(tape, build, blocks.gather(tape, build, normed), layer, dense))
         return blocks.add(tape, blocks.add(tape, x, mixed), fed)
     if mixer:
         given = blocks.norm(tape, build, x) if before else x
-        mixed = drop(tape, layer, mix(tape, build, given, layer, mixer))
+        mixed = drop(tape, layer, mix(tape, build, blocks.gather(tape, build, given), layer, mixer))
         x = blocks.add(tape, x, blocks.norm(tape, build, mixed) if after else mixed)
     if has_mlp:
         given = blocks.norm(tape, build, x) if before else x
-        fed = drop(tape, layer, feed(tape, build, given, layer, dense))
+        fed = drop(tape, layer, feed(tape, build, blocks.gather(tape, build, given), layer, dense))
         x = blocks.add(tape, x, blocks.norm(tape, build, fed) if after else fed)
     return x
 
@@ -72,6 +72,6 @@ def final_norm_profile(hidden: int, build: Build) -> Profile:
     tape = Tape()
     start = tape.value(hidden, build.residual, "sequence")
     out = blocks.norm(tape, build, start)
-    given = blocks.cast(tape, out, build.compute)
-    end = tape.op([given], hidden, build.compute, "sequence", [given] if build.trained else [])
+    given = blocks.gather(tape, build, blocks.cast(tape, out, build.compute))
+    end = tape.op([given], hidden, build.compute, given.unit, [given] if build.trained else [])
     return profile(tape, start, end)

@@ -60,6 +60,12 @@ def vocabulary_parallel(compute: float) -> Loss:
     return Loss((parts,), compute + 4, "Megatron-LM core/tensor_parallel/cross_entropy.py VocabParallelCrossEntropy")
 
 
+def loss_parallel(compute: float) -> Loss:
+    """torch's loss_parallel: log-softmax and likelihood backward in one, with three more tensors of its size."""
+    backward: Parts = (("log-softmax", 4), ("gradient of the likelihood", 4), ("probabilities and their sum", 4), ("gradient of the logits", 4))
+    return Loss((backward,), compute + 8, "torch distributed/tensor/parallel/loss.py _nll_loss_and_log_softmax_backward")
+
+
 def fused_kernel(compute: float) -> Loss:
     """A kernel that reads 16-bit logits and writes their gradient over them (Unsloth before it cut the loss in pieces)."""
     return Loss(((("logits", compute),),), compute, "unsloth kernels/cross_entropy_loss.py Fast_CrossEntropyLoss")
@@ -89,6 +95,12 @@ def head_chunks(compute: float, method: str) -> Loss:
     return Loss((kept,) if method != "full" else (kept, whole), compute, "litgpt utils.py chunked_cross_entropy; finetune/lora.py, full.py")
 
 
+def surely_compiled(effective: Effective) -> bool:
+    """torchtitan compiles the loss too since 0.1; where the release is unknown the larger answer stands."""
+    training = effective.spec.training
+    return training.framework == "torchtitan" and training.compile and effective.versions.interval("torchtitan").low >= (0, 1)
+
+
 def pieces(effective: Effective) -> Loss | None:
     """The implementation, or None where logits never exist whole."""
     training, numbers, now = effective.spec.training, effective.numbers, effective.activations
@@ -99,7 +111,9 @@ def pieces(effective: Effective) -> Loss | None:
         return fused_kernel(compute) if effective.versions["unsloth"] < (2025, 9) else None
     if now.loss == "vocab_parallel" and framework != "torchtitan":
         return vocabulary_parallel(compute)
-    if framework == "torchtitan" and training.compile and effective.versions.interval("torchtitan").low >= (0, 1):
+    if now.loss == "vocab_parallel" and not surely_compiled(effective):
+        return loss_parallel(compute)
+    if surely_compiled(effective):
         return compiled(compute)
     if framework == "litgpt":
         return head_chunks(compute, training.method)
