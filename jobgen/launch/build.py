@@ -35,7 +35,9 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
     launch, resources = spec.launch, spec.resources
     directory = spec.checkpoint.directory
     if directory is None:
-        raise Unrenderable("checkpoint.directory", "is not set, so nothing would be kept", "name a folder that all nodes share")
+        raise Unrenderable(
+            "checkpoint.directory", "is not set, so nothing would be kept", "name a folder that all nodes share"
+        )
     configured = write.configure(
         spec, table, _resolved(effective), _Versions(effective.versions), _config(spec, base),
     )  # fmt: skip
@@ -147,7 +149,9 @@ def _read(base: Path, name: str, origin: str) -> str:
     try:
         return (base / Path(name).expanduser()).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise Unrenderable(origin, f"{name} is not text (UTF-8), and only text is shipped", "mount it instead") from None
+        raise Unrenderable(
+            origin, f"{name} is not text (UTF-8), and only text is shipped", "mount it instead"
+        ) from None
     except (OSError, ValueError) as reason:
         raise Unrenderable(origin, f"{name} cannot be read: {getattr(reason, 'strerror', None) or reason}",
                            "write a path relative to the spec") from None  # fmt: skip
@@ -195,7 +199,11 @@ def _program(
     if launch.entrypoint is not None:
         name = launch.entrypoint
         here = name.removeprefix("./") in shipped
-        script = word(RunTime.CONFIG_DIR, f"/{name.removeprefix('./')}", origin="launch.entrypoint") if here else word(name, origin="launch.entrypoint")
+        script = (
+            word(RunTime.CONFIG_DIR, f"/{name.removeprefix('./')}", origin="launch.entrypoint")
+            if here
+            else word(name, origin="launch.entrypoint")
+        )
         return launcher, Program("script", script, arguments, resume)
     if launch.module is not None:
         return launcher, Program("module", word(launch.module, origin="launch.module"), arguments, resume)
@@ -241,7 +249,9 @@ def _fabric(spec: Spec, base: Path) -> fabrics.Fabric | None:
     try:
         return fabrics.find(name, base)
     except (fabrics.UnknownFabric, fabrics.BadFabric) as reason:
-        raise Unrenderable("resources.fabric", str(reason), f"write one of {', '.join(fabrics.names())}, or a file's path") from None
+        raise Unrenderable(
+            "resources.fabric", str(reason), f"write one of {', '.join(fabrics.names())}, or a file's path"
+        ) from None
 
 
 def _fabric_env(fabric: fabrics.Fabric | None, slurm: bool) -> tuple[Variable, ...]:

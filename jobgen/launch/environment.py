@@ -11,7 +11,9 @@ RECORDER_ENTRIES = "2000"
 MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo")
 
 
-def derived(effective: Effective, processes_per_node: int, cpus_per_node: int | None, slurm: bool) -> tuple[Variable, ...]:
+def derived(
+    effective: Effective, processes_per_node: int, cpus_per_node: int | None, slurm: bool
+) -> tuple[Variable, ...]:
     """What follows from the job itself."""
     found = [Variable("PYTHONUNBUFFERED", word("1", origin="launch"))]
     if cpus_per_node is not None:

@@ -98,7 +98,9 @@ def program_text(job: Job, node: Node) -> Shell:
         limit=node.limit,
         prepare=[*_sync(job), *lines(job.prepare, "launch.prepare")],
         stage=[
-            joined((quote(source, f"launch.stage.{i}.from"), quote(target, f"launch.stage.{i}.to")), f"launch.stage.{i}")
+            joined(
+                (quote(source, f"launch.stage.{i}.from"), quote(target, f"launch.stage.{i}.to")), f"launch.stage.{i}"
+            )
             for i, (source, target) in enumerate(job.stage)
         ],
         finish=lines(job.finish, "launch.finish"),
@@ -154,7 +156,9 @@ def used(job: Job) -> set[RunTime]:
 def _identity(job: Job, node: Node) -> list[Shell]:
     wanted = used(job)
     return [
-        constant(f"{NAMES[value]}={text}", "resources.nodes") for value, text in node.identity.items() if value in wanted
+        constant(f"{NAMES[value]}={text}", "resources.nodes")
+        for value, text in node.identity.items()
+        if value in wanted
     ]
 
 
@@ -183,7 +187,11 @@ def _python(job: Job) -> list[Shell]:
     origin = "launch.python"
     match job.python.kind:
         case "venv":
-            return [constant(f"export VIRTUAL_ENV={value}", origin), constant('export PATH="$VIRTUAL_ENV/bin:$PATH"', origin), *_present()]
+            return [
+                constant(f"export VIRTUAL_ENV={value}", origin),
+                constant('export PATH="$VIRTUAL_ENV/bin:$PATH"', origin),
+                *_present(),
+            ]
         case "uv":
             return [
                 constant(f"VIRTUAL_ENV=$(cd -- {value} && pwd)/.venv", origin), constant("export VIRTUAL_ENV", origin),
@@ -212,6 +220,26 @@ def _sync(job: Job) -> list[Shell]:
     return [constant(f"uv sync --frozen --project {quote(job.python.value).text}", "launch.python.uv")]
 
 
+def note(text: str) -> Shell:
+    """One line of a comment."""
+    return constant(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+", " ", text))
+
+
+def mount_checks(job: Job) -> tuple[Shell, ...]:
+    """Without a container nothing is mounted: the folders must be there; scratch is made."""
+    found = list[Shell]()
+    for mount in job.mounts:
+        target = quote(mount.target).text
+        if mount.scratch:
+            found.append(constant(f"mkdir -p -- {target}", mount.origin))
+        else:
+            message = quote(
+                f"{mount.target} is not on this node, and only a container mounts volumes ({mount.origin})"
+            ).text
+            found.append(constant(f"if [ ! -e {target} ]; then echo {message} >&2; exit 1; fi", mount.origin))
+    return tuple(found)
+
+
 def prepares(job: Job) -> bool:
     """There is something to do once per attempt."""
     return bool(job.prepare) or job.python.kind == "uv"
@@ -219,7 +247,11 @@ def prepares(job: Job) -> bool:
 
 def absolute(path: str, origin: str) -> Shell:
     """A folder; a relative one starts where the script does."""
-    return quote(path, origin) if path.startswith("/") else constant(f'"$PWD"/{quote(path.removeprefix("./")).text}', origin)
+    return (
+        quote(path, origin)
+        if path.startswith("/")
+        else constant(f'"$PWD"/{quote(path.removeprefix("./")).text}', origin)
+    )
 
 
 def checkpoints(job: Job, inside: Shell) -> dict[str, Any]:

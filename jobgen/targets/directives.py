@@ -82,7 +82,9 @@ def _all(job: Job, spec: Spec, requeue: bool, array: bool) -> Iterator[Row]:
 
 def _name(name: str) -> str:
     if "/" in name:
-        raise Unrenderable("name", "holds a `/`, and the log is named after it (its folder would not exist)", "use `-` or `_`")
+        raise Unrenderable(
+            "name", "holds a `/`, and the log is named after it (its folder would not exist)", "use `-` or `_`"
+        )
     if name in LIGHTNING:
         raise Unrenderable("name", f"{name} makes Lightning believe in an interactive session", "choose another name")
     return name
@@ -109,7 +111,9 @@ def output(folder: str | None, array: bool) -> str:
     if folder is None:
         return name
     if "\\" in folder:
-        raise Unrenderable("slurm.output", "holds a backslash, which switches patterns off in Slurm", "use another folder")
+        raise Unrenderable(
+            "slurm.output", "holds a backslash, which switches patterns off in Slurm", "use another folder"
+        )
     return f"{folder.replace('%', '%%').rstrip('/')}/{name}"
 
 
@@ -141,7 +145,11 @@ def _extra(spec: Spec) -> Iterator[Row]:
     for name, value in spec.slurm.extra.items():
         origin, key = f"slurm.extra.{name}", name.replace("_", "-")
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key, re.ASCII):
-            raise Unrenderable(origin, f"{name!r} is not the long name of an sbatch option", "write it without dashes in front: comment, nodelist, mail-type ...")
+            raise Unrenderable(
+                origin,
+                f"{name!r} is not the long name of an sbatch option",
+                "write it without dashes in front: comment, nodelist, mail-type ...",
+            )
         if key in NEVER:
             raise Unrenderable(origin, f"--{key} is not for this script: {NEVER[key]}", "remove it")
         if key in OWN:

@@ -31,7 +31,11 @@ def render(job: Job, spec: Spec) -> Artifact:
     directory = job.resume.directory or job.directories[0]
     host = containers.on_host(job, directory, "checkpoint.directory", entrance.inside)
     if not directory.startswith("/") and job.working_directory:
-        raise Unrenderable("checkpoint.directory", f"{directory} is relative, and the program starts in {job.working_directory}", "write an absolute path")
+        raise Unrenderable(
+            "checkpoint.directory",
+            f"{directory} is relative, and the program starts in {job.working_directory}",
+            "write an absolute path",
+        )
     inside = body.absolute(directory, "checkpoint.directory")
     _check_stage(job, entrance)
     requeue = _requeue(spec)
@@ -39,7 +43,7 @@ def render(job: Job, spec: Spec) -> Artifact:
     node = body.Node(
         identity=IDENTITY,
         container=entrance.inside,
-        checks=_mount_checks(job, entrance),
+        checks=() if entrance.inside else body.mount_checks(job),
         setup=() if entrance.inside else setup,
         host_setup=setup if entrance.inside else (),
         execute=entrance.execute,
@@ -52,9 +56,11 @@ def render(job: Job, spec: Spec) -> Artifact:
         "slurm/job.sh.j2",
         directives=directives(job, spec, requeue, array),
         notes=_notes(job, spec, entrance),
-        secrets=[_secret(name, index) for index, name in enumerate(job.secrets)],
+        secrets=[secret(name, index, "the environment of the submission") for index, name in enumerate(job.secrets)],
         restarts=job.restarts,
-        suffix=quote(spec.slurm.master_addr_suffix, "slurm.master_addr_suffix") if spec.slurm.master_addr_suffix else Shell(""),
+        suffix=quote(spec.slurm.master_addr_suffix, "slurm.master_addr_suffix")
+        if spec.slurm.master_addr_suffix
+        else Shell(""),
         port=job.port_base,
         cpus=_cpus_at_run_time(job),
         checkpoints=body.absolute(host, "checkpoint.directory"),
@@ -62,7 +68,8 @@ def render(job: Job, spec: Spec) -> Artifact:
         **body.checkpoints(job, inside),
         files=body.files(job),
         program=program,
-        wait=max(60, round(2 * job.checkpoint_seconds)),
+        start=[constant("srun --kill-on-bad-exit=1", "launch"), constant(f"--wait={_wait(job)}", "checkpoint")],
+        interrupt=False,
         patience=max(lead - MARGIN_SECONDS, lead // 2),
         grace=min(20, max(1, lead // 6)),
         requeue=requeue and job.restarts > 0,
@@ -83,17 +90,22 @@ IDENTITY = {
 }
 
 
+def _wait(job: Job) -> int:
+    """Seconds that the other nodes may take after the first has ended: one of them may still write the last checkpoint."""
+    return max(60, round(2 * job.checkpoint_seconds))
+
+
 def _requeue(spec: Spec) -> bool:
     wanted = spec.slurm.requeue
     return spec.launch.restarts > 0 if wanted == "auto" else bool(wanted)
 
 
-def _secret(name: str, index: int) -> Shell:
-    """Fail early when the submitter's environment lacks it; the value is never written or echoed."""
+def secret(name: str, index: int, place: str) -> Shell:
+    """Fail early where a secret is not set; the value is never written or echoed."""
     origin = f"launch.secrets.{index}"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
         raise Unrenderable(origin, f"{name!r} is not the name of a variable", "use letters, digits and _ only")
-    return constant(f'export {name}="${{{name}:?is a secret of this job (launch.secrets) and not in the environment of the submission}}"', origin)
+    return constant(f'export {name}="${{{name}:?is a secret of this job (launch.secrets) and not in {place}}}"', origin)
 
 
 def _cpus_at_run_time(job: Job) -> Shell:
@@ -109,24 +121,11 @@ def _notes(job: Job, spec: Spec, entrance: Entrance) -> list[Shell]:
     if job.image and not entrance.inside:
         notes.append("slurm.container is none: launch.image is not used, the program runs on the nodes themselves")
     notes += [
-        f"after {after.job} ({after.on}): jobgen submit adds the dependency" for after in spec.after if not HANDLE.fullmatch(after.job)
+        f"after {after.job} ({after.on}): jobgen submit adds the dependency"
+        for after in spec.after
+        if not HANDLE.fullmatch(after.job)
     ]
-    return [constant(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", note).removeprefix("!")) for note in notes]
-
-
-def _mount_checks(job: Job, entrance: Entrance) -> tuple[Shell, ...]:
-    """Without a container nothing is mounted: the folders must be there; scratch is made."""
-    if entrance.inside:
-        return ()
-    found = list[Shell]()
-    for mount in job.mounts:
-        target = quote(mount.target).text
-        if mount.scratch:
-            found.append(constant(f"mkdir -p -- {target}", mount.origin))
-        else:
-            message = quote(f"{mount.target} is not on this node, and only a container (slurm.container) mounts volumes").text
-            found.append(constant(f"if [ ! -e {target} ]; then echo {message} >&2; exit 1; fi", mount.origin))
-    return tuple(found)
+    return [body.note(text) for text in notes]
 
 
 def _check_stage(job: Job, entrance: Entrance) -> None:
@@ -161,7 +160,9 @@ def _srun_args(spec: Spec) -> list[Shell]:
         if text.startswith("-") and name in OWN_SRUN:
             raise Unrenderable(origin, f"{text} breaks the launch: {OWN_SRUN[name]}", "remove it")
         if text.startswith("--container-") and spec.slurm.container != "pyxis":
-            raise Unrenderable(origin, f"{text} does nothing without an image", "write slurm.container: pyxis and launch.image")
+            raise Unrenderable(
+                origin, f"{text} does nothing without an image", "write slurm.container: pyxis and launch.image"
+            )
         found.append(quote(text, origin))
     return found
 
@@ -170,7 +171,9 @@ def _steps_before(job: Job, spec: Spec, entrance: Entrance) -> Iterator[Shell]:
     """Set-up of the hosts, scratch folders, the first node's preparation, copies."""
     everywhere = _on(job.nodes, job.nodes, 1)
     if entrance.scratch:
-        yield joined([constant("run"), *everywhere, constant("mkdir -p --"), *entrance.scratch], entrance.scratch[0].origin)
+        yield joined(
+            [constant("run"), *everywhere, constant("mkdir -p --"), *entrance.scratch], entrance.scratch[0].origin
+        )
     if job.setup and entrance.inside and not entrance.execute:
         yield joined([constant("run"), *everywhere, constant('bash "$job_dir/program.sh" setup')], "launch.setup")
     if body.prepares(job):
@@ -195,4 +198,3 @@ def _remove_scratch(job: Job, entrance: Entrance) -> list[Shell]:
         return []
     words = [constant("run"), *_on(job.nodes, job.nodes, 1), constant('rm -rf -- "/tmp/jobgen-$SLURM_JOB_ID"')]
     return [joined(words, entrance.scratch[0].origin)]
-

@@ -68,7 +68,8 @@ def _section(origin: str = "") -> Shell:
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(folder()), finalize=_print, undefined=StrictUndefined, autoescape=False,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, auto_reload=False,
+        trim_blocks=True, lstrip_blocks=True, comment_start_string="{*", comment_end_string="*}",
+        keep_trailing_newline=True, auto_reload=False,
     )  # fmt: skip
     environment.globals["section"] = _section
     return environment

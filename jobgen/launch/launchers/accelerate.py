@@ -29,4 +29,7 @@ def machines(ranks: Ranks) -> tuple[Word, ...]:
         ("--main_process_port", RunTime.MASTER_PORT, FIELD),
     )
     kind = (word("--multi_gpu", origin=FIELD),) if ranks.world > 1 and not ranks.launcher_arguments else ()
-    return (*kind, *(one for name, value, origin in pairs for one in (word(name, origin=origin), word(value, origin=origin))))
+    return (
+        *kind,
+        *(one for name, value, origin in pairs for one in (word(name, origin=origin), word(value, origin=origin))),
+    )

@@ -28,7 +28,10 @@ def start(program: Program, ranks: Ranks) -> Start:
             case "tune" if len(words) > 1 and words[1].literal == "run":
                 words = (*words[:2], *torchrun.agent(ranks), *words[2:])
             case "trl":
-                words = (*words, *accelerate.machines(ranks._replace(launcher_arguments=ranks.launcher_arguments or (word(),))))
+                words = (
+                    *words,
+                    *accelerate.machines(ranks._replace(launcher_arguments=ranks.launcher_arguments or (word(),))),
+                )
     return Start(Command(words, resume_at=at), env, rendezvous="standalone" if rendezvous == "standalone" else "static")
 
 

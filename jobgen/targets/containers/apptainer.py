@@ -18,12 +18,19 @@ SLURM = (
 def enter(job: Job, spec: Spec) -> Entrance:
     """``apptainer exec --nv --bind ... IMAGE``."""
     vendor = "--rocm" if job.gpu_name.lower().startswith(("mi2", "mi3")) else "--nv"
-    words = [constant("apptainer", FIELD), constant("exec", FIELD), constant(vendor, "resources.gpu"), constant("--no-home", FIELD)]
+    words = [
+        constant("apptainer", FIELD),
+        constant("exec", FIELD),
+        constant(vendor, "resources.gpu"),
+        constant("--no-home", FIELD),
+    ]
     mounts = [*job.mounts, *job.fabric_mounts]
     for index, mount in enumerate(mounts):
         words += [constant("--bind", mount.origin), _bind(mount, index)]
     words.append(quote(name_of(image(job, spec)), "launch.image"))
-    folders = tuple(constant(f'"{SCRATCH}{index}"', mount.origin) for index, mount in enumerate(mounts) if mount.scratch)
+    folders = tuple(
+        constant(f'"{SCRATCH}{index}"', mount.origin) for index, mount in enumerate(mounts) if mount.scratch
+    )
     return Entrance(True, execute=tuple(words), carried=(*needed_inside(job), *SLURM), scratch=folders)
 
 

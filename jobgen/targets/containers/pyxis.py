@@ -47,4 +47,3 @@ def _mount(mount: Mount, index: int) -> str:
     if mount.scratch:
         return f'"{SCRATCH}{index}"{quote(":" + mount.target).text}'
     return quote(f"{mount.source or mount.target}:{mount.target}{end}", mount.origin).text
-

@@ -19,7 +19,7 @@ def option(name, default=None):
 
 def main():
     directory = option("--output_dir") or os.environ["JOBGEN_CHECKPOINT_DIR"]
-    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    rank = int(next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "NODE_RANK") if name in os.environ), "0"))
     attempt = int(os.environ.get("JOBGEN_ATTEMPT", "0"))
     asked = []
     for number in (signal.SIGUSR1, signal.SIGTERM):
