@@ -94,7 +94,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
         single_node=resources.nodes == 1,
         launcher=launcher,
         framework=table.name,
-        rendezvous=started.rendezvous,
+        rendezvous="c10d" if target == "k8s" and spec.kubernetes.elastic and launcher == "torchrun" else started.rendezvous,
         hosts=tuple(resources.hosts),
         environment_script=side.source_script if side else "",
         environment_wait=side.wait_for if side else "",
