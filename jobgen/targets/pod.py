@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobgen.catalog import fabrics
@@ -52,7 +52,7 @@ def object_name(name: str) -> str:
 
 def plan(job: Job, spec: Spec, target: Target, fabric: Fabric | None = None) -> Plan:
     """Decides what the parts share."""
-    found = fabric or (fabrics.find(job.fabric) if job.fabric and job.fabric != "none" else None)
+    found = fabric or (fabrics.find(job.fabric, Path(job.base)) if job.fabric and job.fabric != "none" else None)
     name = object_name(job.name)
     shares_network = found is not None and bool(found.kubernetes.host_network)
     return Plan(
