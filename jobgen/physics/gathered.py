@@ -56,37 +56,40 @@ def _largest_layer(effective: Effective, sizes: Sizes, stage: Stage, trained: bo
 def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     """Units of FSDP: the one at work, the one that is fetched ahead, the root, and gradients on their way."""
     sharded, numbers = effective.sharded, effective.numbers
-    if not isinstance(sizes.weights_shards, int | float) or sizes.weights_shards > 1:
-        source = _FSDP2 if sharded.kind == "fsdp2" else _FSDP1
-        layer = _largest_layer(effective, sizes, stage, trained=False)
-        gradient = _largest_layer(effective, sizes, stage, trained=True)
-        outer = [unit for unit, _ in held(effective, stage)[len(stage.layers) :]]
-        whole: Any = 0.0
-        outer_trained: Any = 0.0
-        for unit in outer:
-            whole, outer_trained = whole + _whole(effective, unit, sizes), outer_trained + unit.trained.local(sizes)
-        found = [
-            Term("gathered", "communication", "allocated", FORWARD | BACKWARD, sharded.gathered_units * layer,
-                 f"{sharded.gathered_units} gathered layers: the one at work and the next", source),
-            Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, _reduced(effective, gradient),
-                 "gradients of one layer, whole, and their copy for the reduce-scatter", source),
-        ]  # fmt: skip
-        if sharded.root_gathered:
-            found.append(Term("root", "communication", "allocated", PASS, whole, "the root unit (embedding, head, norm) stays gathered", source))
-            found.append(Term("root_gradients", "communication", "allocated", BACKWARD, numbers.compute * outer_trained,
-                              "the root unit's gradients, whole until its reduce-scatter", source))  # fmt: skip
-        else:
-            found.append(Term("head", "communication", "allocated", LOSS | BACKWARD_START, whole / max(1, len(outer) - 1), "the head's gathered unit", source))
-        if sharded.kind == "fsdp1" and effective.spec.training.method != "full" and _reentrant(effective):
-            found.append(_kept_gradients(effective, sizes, stage))
-        return found
-    return []
-
-
-def _reduced(effective: Effective, gradient: Any) -> Any:
-    """Bytes of one unit's gradients in flight: as backward made them, and flattened in the reduction's dtype."""
-    numbers = effective.numbers
-    return (numbers.compute + numbers.reduce) * gradient
+    if isinstance(sizes.weights_shards, int | float) and sizes.weights_shards == 1:
+        return []
+    source = _FSDP2 if sharded.kind == "fsdp2" else _FSDP1
+    layer = _largest_layer(effective, sizes, stage, trained=False)
+    gradient = _largest_layer(effective, sizes, stage, trained=True)
+    outer = [unit for unit, _ in held(effective, stage)[len(stage.layers) :]]
+    whole: Any = 0.0
+    outer_trained: Any = 0.0
+    for unit in outer:
+        whole, outer_trained = whole + _whole(effective, unit, sizes), outer_trained + unit.trained.local(sizes)
+    ahead = (sharded.gathered_units - 1) * layer
+    found = [
+        Term("gathered", "communication", "allocated", PASS, layer, "the gathered layer at work (its buffer outlives it)", source),
+        Term("prefetched", "communication", "allocated", FORWARD | BACKWARD_START, ahead, "the layer gathered ahead", source),
+        Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, (numbers.compute + numbers.reduce) * gradient,
+             "gradients of one layer, whole, and those of the layer before on their way", source),
+    ]  # fmt: skip
+    head = inventory(effective).embedding if effective.arch.tied else inventory(effective).head
+    if sharded.root_gathered:
+        found.append(Term("root", "communication", "allocated", PASS, whole, "the root unit (embedding, head, norm) stays gathered", source))
+        found.append(Term("root_gradients", "communication", "allocated", BACKWARD, numbers.compute * head.trained.local(sizes),
+                          "the head's gradient, whole until the root unit's is reduced", source))  # fmt: skip
+        temporary = effective.stepped.temporary_bytes * total(held(effective, stage), "trained").sharded(sizes, sizes.optimizer_shards)
+        found.append(Term("root_reduced", "communication", "allocated", STEP,
+                          larger((numbers.compute + numbers.reduce) * outer_trained - temporary, 0.0),
+                          "the root unit's gradients and their copy for the reduce-scatter, beyond the step's temporaries", source))  # fmt: skip
+    else:
+        found.append(Term("head", "communication", "allocated", LOSS | BACKWARD_START, numbers.compute * head.plain.local(sizes),
+                          "the head's gathered unit", source))  # fmt: skip
+        found.append(Term("head_gradients", "communication", "allocated", BACKWARD_START, (numbers.compute + numbers.reduce) * head.trained.local(sizes),
+                          "the head's gradient, whole, and its copy for the reduce-scatter", source))  # fmt: skip
+    if sharded.kind == "fsdp1" and effective.spec.training.method != "full" and _reentrant(effective):
+        found.append(_kept_gradients(effective, sizes, stage))
+    return found
 
 
 def _reentrant(effective: Effective) -> bool:
