@@ -84,15 +84,18 @@ def output_chunks(compute: float) -> Loss:
     return Loss((forward, backward), compute, "torchtune modules/loss/ce_chunked_output_loss.py; logits are deleted before backward")
 
 
-def head_chunks(compute: float, method: str) -> Loss:
-    """LitGPT: cross entropy in the logits' own type, 128 tokens at a time; adapters' recipes cut the head's output too.
+def head_chunks(method: str, sequence: int) -> Loss:
+    """LitGPT: Fabric returns fp32 logits; cross entropy goes 128 tokens at a time, which adapters' recipes do in the head too.
 
-    The list of logits lives through backward. Whole logits are split for the loss, so that the chunks' gradients are
-    joined in backward.
+    The logits live through backward. Where they were made whole, the chunks' gradients are joined in backward.
     """
-    kept: Parts = (("logits", compute), ("log-softmax", compute))
-    whole: Parts = (("logits", compute), ("gradients of chunks", compute), ("gradient of the logits", compute))
-    return Loss((kept,) if method != "full" else (kept, whole), compute, "litgpt utils.py chunked_cross_entropy; finetune/lora.py, full.py")
+    share = min(1.0, 128 / sequence)
+    kept: Parts = (("logits in fp32", 4), ("log-softmax", 4), ("one chunk's gradients", 8 * share))
+    whole: Parts = (("logits in fp32", 4), ("gradients of chunks", 4), ("gradient of the logits", 4))
+    return Loss(
+        (kept,) if method != "full" else (kept, whole), 4,
+        "lightning fabric/plugins/precision/half.py convert_output; litgpt utils.py chunked_cross_entropy; finetune/lora.py, full.py",
+    )  # fmt: skip
 
 
 def surely_compiled(effective: Effective) -> bool:
@@ -116,7 +119,7 @@ def pieces(effective: Effective) -> Loss | None:
     if surely_compiled(effective):
         return compiled(compute)
     if framework == "litgpt":
-        return head_chunks(compute, training.method)
+        return head_chunks(training.method, effective.batch.sequence)
     if framework == "torchtune":
         return output_chunks(compute)
     converted = framework in ("transformers", "trl", "accelerate", "llama-factory", "axolotl", "ms-swift") and training.precision in ("bf16", "fp16")
