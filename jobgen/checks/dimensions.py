@@ -189,7 +189,7 @@ def tensor_across_nodes(case: Case) -> Outcome | None:
     if layout.tensor <= layout.processes_per_node or layout.nodes == 1:
         return None
     node = case.node
-    if node is not None and node.intra_link == "nvl72":
+    if node is not None and "NVL72" in node.intra_link:
         return None
     return Outcome("parallelism.tensor", f"a tensor group of {layout.tensor} ranks spans {-(-layout.tensor // layout.processes_per_node)} nodes",
                    f"write tensor: {layout.processes_per_node} or less", {"parallelism.tensor": layout.processes_per_node})  # fmt: skip

@@ -90,7 +90,7 @@ RULES: dict[str, Rule] = {}
 SUBJECTS: tuple[str, ...] = (
     "unpinned", "memory", "host", "quantization", "loading", "offload", "optimizer", "precision", "attention", "moe",
     "peft", "versions", "checkpoints", "parallelism", "dimensions", "recompute", "saving", "batches", "rendering",
-    "conflicts", "launchers", "fsdp_words", "environment",
+    "conflicts", "launchers", "fsdp_words", "environment", "fabric", "capacity",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 
