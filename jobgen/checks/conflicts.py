@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jobgen.checks.case import Case
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.checks.settings import config_of, flags_of
+from jobgen.effective.options import READ
 from jobgen.frameworks import write
 from jobgen.frameworks.config import NONE, Config
 
@@ -40,7 +41,7 @@ def contradicted(case: Case) -> list[Outcome]:
     found: list[Outcome] = []
     for one in _conflicts(case, _arguments(case)):
         in_args = one.file == _ARGS
-        if one.agrees or (one.file and not in_args) or one.ours is None:
+        if one.agrees or (one.file and not in_args) or one.ours is None or one.path in READ:
             continue
         path = f"launch.args.{one.column}" if in_args else f"training.options.{one.key}"
         owner = _MADE.get(one.path, one.path)
@@ -70,7 +71,7 @@ def unseen(case: Case) -> list[Outcome]:
     found: list[Outcome] = []
     overridden: list[str] = []
     for one in _conflicts(case, config_of(case)):
-        if one.agrees:
+        if one.agrees or one.path in READ:
             continue
         if one.file:
             if one.ours is not None:

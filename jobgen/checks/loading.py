@@ -268,8 +268,9 @@ def fsdp_host_copies(case: Case) -> Outcome | None:
 
 @rule(
     "JG231", "error", "load", "effective",
-    bad=Example("full-30b-a3b-zero3", {"parallelism.sharding": "fsdp1", "resources.memory_per_node": "400GB", "training.versions.transformers": "5.2.0"}),
-    good=Example("full-30b-a3b-zero3", {"parallelism.sharding": "fsdp1", "resources.memory_per_node": "400GB"}),
+    bad=Example("full-30b-a3b-zero3", {"parallelism.sharding": "fsdp1", "training.gradient_accumulation_steps": 1, "resources.memory_per_node": "400GB",
+                                       "training.versions.transformers": "5.2.0"}),
+    good=Example("full-30b-a3b-zero3", {"parallelism.sharding": "fsdp1", "training.gradient_accumulation_steps": 1, "resources.memory_per_node": "400GB"}),
     fix="transformers 4.57, a checkpoint with fused experts, or device_map meta on ranks other than 0",
     sources=("transformers issue #43749", "ms-swift PR #9982"),
     facts=("LH01",),
@@ -321,7 +322,7 @@ def zero3_without_init(case: Case) -> Outcome | None:
     path = "training.loading" if spec.training.loading == "every_rank" else "training.options.zero3_init_flag"
     edits: dict[str, object] = {"training.loading": "auto"} if path == "training.loading" else {path: True}
     return Outcome(
-        path if case.wrote(path) else "training.options",
+        path,
         f"every process builds the whole model in host memory first: about {gb(need)} of {gb(room)} a node",
         "let zero.Init shard it: zero3_init_flag: true", edits,
     )  # fmt: skip
@@ -374,9 +375,9 @@ def pickled_checkpoint(case: Case) -> Outcome | None:
         return None
     path = "training.options.use_safetensors"
     return Outcome(
-        path if case.wrote(path) else "training.options",
+        path,
         f"{case.layout.processes_per_node} processes read {gb(bf16(case))} of pickled weights each: {gb(need)} of {gb(room)}",
-        "convert the checkpoint to safetensors and remove use_safetensors", {path: None} if case.wrote(path) else None,
+        "convert the checkpoint to safetensors and remove use_safetensors", {path: None},
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jobgen.checks.case import Case
-from jobgen.checks.quantization import quantizes
+from jobgen.checks.quantization import map_path, quantizes
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.effective.loading import device_map
 from jobgen.effective.options import flag, hugging_face, option, switch
@@ -268,8 +268,8 @@ def quantized_on_cpu(case: Case) -> Outcome | None:
         return None
     if device_map(spec) not in ("cpu", "disk") or switch(option(spec, "llm_int8_enable_fp32_cpu_offload")):
         return None
-    path = "parallelism.device_map" if spec.parallelism.device_map else "training.options.device_map"
-    return Outcome(path if case.wrote(path) else "training.options", "bitsandbytes refuses a model that is dispatched to the CPU",
+    path = map_path(case)
+    return Outcome(path, "bitsandbytes refuses a model that is dispatched to the CPU",
                    "remove device_map", {path: None})  # fmt: skip
 
 
@@ -292,9 +292,9 @@ def deepcompile_offload(case: Case) -> Outcome | None:
         return None
     if not case.v["deepspeed"] >= (0, 17):
         return None
-    path = next((p for p in ("training.options.compile.deepcompile", "training.options.deepcompile") if case.wrote(p)), "training.options")
+    path = f"training.options.{'compile.deepcompile' if case.option('compile.deepcompile') is not None else 'deepcompile'}"
     return Outcome(path, "offload.parameters is ignored: DeepCompile runs its own offload pass instead", "write deepcompile: false",
-                   {path: False} if path != "training.options" else None)  # fmt: skip
+                   {path: False})  # fmt: skip
 
 
 @rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobgen.checks.case import Case
+from jobgen.checks.quantization import map_path
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.effective.adapters import fused, target_parameters
 from jobgen.effective.loading import device_map
@@ -24,7 +25,7 @@ def adapters(case: Case) -> bool:
 
 def path_of(case: Case, *names: str) -> str:
     """The option the user wrote, or the section."""
-    return next((f"training.options.{name}" for name in names if case.wrote(f"training.options.{name}")), "training.options")
+    return next((f"training.options.{name}" for name in names if case.option(name) is not None), "training.options")
 
 
 @rule(
@@ -186,8 +187,8 @@ def unsloth_labels(case: Case) -> Outcome | None:
         return None
     if case.v["unsloth"] >= (2026, 5):
         return None
-    path = "parallelism.device_map" if spec.parallelism.device_map else "training.options.device_map"
-    return Outcome(path if case.wrote(path) else "training.options", f"device_map: {spread} over {spec.resources.gpus_per_node} GPUs: the loss kernel gets labels on the CPU",
+    path = map_path(case)
+    return Outcome(path, f"device_map: {spread} over {spec.resources.gpus_per_node} GPUs: the loss kernel gets labels on the CPU",
                    'write training.versions.unsloth: "2026.8.1"', {"training.versions.unsloth": "2026.8.1"})  # fmt: skip
 
 
@@ -242,6 +243,6 @@ def parameters_not_fused(case: Case) -> Outcome | None:
         return None
     path = path_of(case, *TARGET_PARAMETERS)
     return Outcome(path, "target_parameters is ignored: before transformers 5 the experts are modules, so no parameter of these names exists",
-                   "remove it and use training.lora.target_modules", {path: None} if path != "training.options" else None)  # fmt: skip
+                   "remove it and use training.lora.target_modules", {path: None})  # fmt: skip
 
 

@@ -83,6 +83,13 @@ def experts_stay_bf16(case: Case) -> Outcome | None:
     )
 
 
+def map_path(case: Case) -> str:
+    """Where the device map is asked for."""
+    if case.spec.parallelism.device_map is not None:
+        return "parallelism.device_map"
+    return "training.options.device_map" if case.option("device_map") is not None else "training.options.model_init_kwargs.device_map"
+
+
 def _words(edits: dict[str, object]) -> str:
     return ", ".join(f"write {path}: {value}" for path, value in edits.items())
 
@@ -349,12 +356,10 @@ def device_map_with_ranks(case: Case) -> Outcome | None:
     spread = device_map(case.spec)
     if spread not in ("auto", "balanced", "sequential", "balanced_low_0") or case.layout.world == 1:
         return None
-    path = "parallelism.device_map" if case.spec.parallelism.device_map else "training.options.device_map"
-    path = path if case.wrote(path) else "training.options"
-    edits: dict[str, object] | None = {path: None} if path != "training.options" else None
+    path = map_path(case)
     return Outcome(
         path, f"device_map: {spread} lays one model over the GPUs of a process, but {case.layout.world} ranks each load their own",
-        "remove device_map, or run one process: launch.processes_per_node: 1", edits,
+        "remove device_map, or run one process: launch.processes_per_node: 1", {path: None},
     )  # fmt: skip
 
 

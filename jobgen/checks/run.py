@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from jobgen.checks.case import Case
 from jobgen.checks.forks import Memo, Shared, box
 from jobgen.checks.registry import STAGES, Finding, Outcome, Rule, rules
+from jobgen.checks.settings import config_of
 from jobgen.checks.unpinned import UNPINNED, Open, bounds, combine
+from jobgen.effective.options import with_file
 from jobgen.effective.setup import Facts
 from jobgen.effective.versions import Interval, Versions, branches
 
 if TYPE_CHECKING:
+    from jobgen.frameworks.config import Config
     from jobgen.physics.estimate import Estimate
     from jobgen.spec.document import Document
 
@@ -46,7 +49,10 @@ def findings(
     """Every finding of a spec, what stops the job first before the rest. ``select`` and ``ignore``: codes or their
     beginnings; the spec's own ``ignore`` only marks a finding."""
     known = floored(known)
-    memo = Memo(facts, known, target or facts.spec.target)
+    target = target or facts.spec.target
+    config = config_of(Case(document, facts, Versions(known), Memo(facts, known, target)))
+    facts = with_file(facts, config.values)
+    memo = Memo(facts, known, target)
     found: list[Finding] = []
     unpinned: list[Open] = []
     for rule in rules().values():
@@ -65,10 +71,10 @@ def findings(
             if rule.mend is not None:
                 words, edits = rule.mend(Case(document, facts, Versions({**known, **ways.boxes[0]}), memo))
                 one = one._replace(fix=words, edits=edits)
-            found.append(_place(document, rule, one))
+            found.append(_place(document, rule, one, config))
     if _wanted(UNPINNED, select, ignore):
         rule = rules()[UNPINNED]
-        found += [_place(document, rule, outcome) for outcome in combine(unpinned, known)]
+        found += [_place(document, rule, outcome, config) for outcome in combine(unpinned, known)]
     return _marked(_ordered(_causes(found)), facts)
 
 
@@ -125,11 +131,19 @@ def _settled(ways: Branching) -> Outcome | None:
     return first._replace(message=f"{first.message} (with {where}; other releases change the numbers, not the verdict)")
 
 
-def _place(document: Document, rule: Rule, outcome: Outcome) -> Finding:
-    origin = document.locate(outcome.path)
+def _place(document: Document, rule: Rule, outcome: Outcome, config: Config) -> Finding:
+    """A finding where the user wrote what it speaks of; a key of the framework's own file is at ``training.config``."""
+    path, message, edits = outcome.path, outcome.message, outcome.edits
+    key = path.removeprefix("training.options.")
+    if key != path and not document.wrote(path) and key in config.places:
+        line, _ = config.place(key)
+        path, message = "training.config", f"{message} ({config.file}:{line})"
+        if edits is not None and any(value is None and not document.wrote(each) for each, value in edits.items()):
+            edits = None
+    origin = document.locate(path)
     return Finding(
-        rule.code, outcome.severity or rule.severity, outcome.path, origin.line, origin.column, outcome.message,
-        outcome.fix, "; ".join(rule.sources), rule.stage, outcome.edits,
+        rule.code, outcome.severity or rule.severity, path, origin.line, origin.column, message, outcome.fix,
+        "; ".join(rule.sources), rule.stage, edits,
     )  # fmt: skip
 
 

@@ -133,8 +133,8 @@ def load_in_4bit_argument(case: Case) -> Outcome | None:
     if not case.v["transformers"] >= (5, 0):
         return None
     path = f"training.options.model_init_kwargs.{key}"
-    return Outcome(path if case.wrote(path) else "training.options", f"from_pretrained takes no {key} since transformers 5",
-                   f"remove {key}; training.quantization says it", {path: None} if case.wrote(path) else None)  # fmt: skip
+    return Outcome(path, f"from_pretrained takes no {key} since transformers 5",
+                   f"remove {key}; training.quantization says it", {path: None})  # fmt: skip
 
 
 @rule(
@@ -282,7 +282,7 @@ def two_engines(case: Case) -> Outcome | None:
     for key, other in (("deepspeed", ("fsdp1", "fsdp2")), ("fsdp", ("zero1", "zero2", "zero3"))):
         path = f"training.options.{key}"
         if engine in other and option(spec, key) not in (None, False, "", []):
-            return Outcome(path if case.wrote(path) else "training.options", f"{key} is configured beside parallelism.sharding: {engine}",
+            return Outcome(path, f"{key} is configured beside parallelism.sharding: {engine}",
                            f"remove {key}", {path: None})  # fmt: skip
     return None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jobgen.effective.setup import Facts
     from jobgen.spec.models import Spec
 
 _MISSING = object()
@@ -14,6 +16,9 @@ HUGGING_FACE = frozenset(
     ("custom", "transformers", "trl", "accelerate", "deepspeed", "llama-factory", "axolotl", "unsloth", "ms-swift")
 )
 """Frameworks that load weights with transformers' ``from_pretrained`` (``custom``: most programs do)."""
+
+READ = frozenset(("training.loading", "training.quantization.moe_experts", "training.lora.target_modules"))
+"""Fields whose framework spelling is read as well, so that it need not be repeated in the spec's words."""
 
 TRAINER = frozenset(("transformers", "trl", "llama-factory", "axolotl", "unsloth", "ms-swift"))
 """Frameworks built on transformers' Trainer."""
@@ -65,3 +70,34 @@ def environment(spec: Spec, name: str) -> str | None:
     """A variable of the program, as the spec sets it."""
     value = spec.launch.env.get(name)
     return None if value is None else str(value)
+
+
+def with_file(facts: Facts, values: Mapping[str, Any]) -> Facts:
+    """Facts whose options hold the keys of the framework's own file too, under those of ``training.options``.
+
+    Keys that the spec owns are left out: the spec's fields are laid over them.
+    """
+    if not values:
+        return facts
+    owned = {each.key for each in facts.framework.options if each.field not in READ}
+    spec = facts.spec
+    merged = _laid(_without(values, owned, ""), spec.training.options)
+    training = spec.training.model_copy(update={"options": merged})
+    return facts._replace(spec=spec.model_copy(update={"training": training}))
+
+
+def _without(values: Mapping[str, Any], owned: set[str], prefix: str) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        if path not in owned:
+            kept[name] = _without(value, owned, f"{path}.") if isinstance(value, dict) else value
+    return kept
+
+
+def _laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for name, value in above.items():
+        under = result.get(name)
+        result[name] = _laid(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return result
