@@ -88,9 +88,9 @@ class Finding(NamedTuple):
 RULES: dict[str, Rule] = {}
 
 SUBJECTS: tuple[str, ...] = (
-    "unpinned", "memory", "host", "quantization", "loading", "offload", "optimizer", "precision", "attention", "moe",
+    "unpinned", "memory", "host", "quantization", "quantized_frameworks", "loading", "reading", "offload", "optimizer", "precision", "attention", "moe",
     "peft", "versions", "checkpoints", "parallelism", "dimensions", "recompute", "saving", "batches", "rendering",
-    "conflicts", "launchers", "fsdp_words", "environment", "fabric", "capacity",
+    "conflicts", "launchers", "fsdp_words", "environment", "fabric", "capacity", "attempts",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 
