@@ -18,7 +18,9 @@ from jobgen.targets.lifetime import Target
 from jobgen.targets.words import LONGEST
 
 CONFIG_MAP_BYTES = 1024 * 1024
-RESERVED = re.compile(r"PET_.*|MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NODE_RANK|JOB_COMPLETION_INDEX")
+RESERVED = re.compile(
+    r"PET_.*|MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NODE_RANK|JOB_COMPLETION_INDEX"
+)
 """Set by the operators and by torchrun."""
 OWN = re.compile("JOBGEN_.*")
 """Set by jobgen's own script."""
@@ -54,7 +56,9 @@ def _name(job: Job, target: Target) -> Iterator[Trouble]:
     if not name:
         yield Trouble("name", f"{job.name!r} has no letter or digit that Kubernetes takes in a name", "name: my-job")
     elif wrong := grammar.dns_label(name, longest):
-        suffix = "its services and pods get a longer name" if len(name) > longest else "services and pods are named after it"
+        suffix = (
+            "its services and pods get a longer name" if len(name) > longest else "services and pods are named after it"
+        )
         fix = f"name: {_shortened(name, longest)}"
         yield Trouble("name", f"{name!r} {wrong}: {suffix}", fix)
 
@@ -120,7 +124,9 @@ def _storage(job: Job) -> Iterator[Trouble]:
             yield Trouble(f"{path}.mount", f"{target} is mounted twice (by {taken[target]})", "choose another folder")
         taken[target] = path
         if ":" in target:
-            yield Trouble(f"{path}.mount", f"{target!r} holds a colon, which no mount path may", "choose another folder")
+            yield Trouble(
+                f"{path}.mount", f"{target!r} holds a colon, which no mount path may", "choose another folder"
+            )
         if not target.startswith("/") or not PurePosixPath(target).name:
             yield Trouble(f"{path}.mount", f"{target!r} is no folder inside a container", "an absolute path below /")
         yield from _source(job, mount, path)
@@ -138,7 +144,9 @@ def _storage(job: Job) -> Iterator[Trouble]:
 def _source(job: Job, mount: Any, path: str) -> Iterator[Trouble]:
     if mount.claim is not None:
         if wrong := grammar.subdomain(mount.claim):
-            yield Trouble(f"{path}.claim", f"{mount.claim!r} {wrong}", f"claim: {pod.object_name(mount.claim) or 'data'}")
+            yield Trouble(
+                f"{path}.claim", f"{mount.claim!r} {wrong}", f"claim: {pod.object_name(mount.claim) or 'data'}"
+            )
         if mount.create_size_bytes and job.nodes > 1 and mount.access_mode in ("ReadWriteOnce", "ReadWriteOncePod"):
             message = f"pods on {job.nodes} nodes cannot share a {mount.access_mode} volume"
             yield Trouble(f"{path}.create.access_mode", message, "access_mode: ReadWriteMany")
@@ -177,7 +185,9 @@ def _environment(job: Job) -> Iterator[Trouble]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable.name, re.ASCII):
             yield Trouble(path, f"{variable.name!r} is no name of a variable", "letters, digits and underscores")
         elif variable.layer == "user" and (RESERVED.fullmatch(variable.name) or OWN.fullmatch(variable.name)):
-            message = f"{variable.name} is set by the operator and the launcher; another value would break the rendezvous"
+            message = (
+                f"{variable.name} is set by the operator and the launcher; another value would break the rendezvous"
+            )
             yield Trouble(path, message, f"remove {variable.name}")
         text = "".join(part for part in variable.value.parts if not isinstance(part, RunTime))
         if _IMPOSSIBLE.search(text):

@@ -134,5 +134,9 @@ def _command(job: Job, elastic: bool) -> tuple[list[Shell], list[Shell], list[Sh
 
 def _fixed(word: Word) -> bool:
     """An option of torchrun that an elastic job takes from the operator instead."""
-    text = word.parts[0] if word.parts and word.origin.startswith(("launch.launcher", "resources.", "launch.restarts")) else ""
+    text = (
+        word.parts[0]
+        if word.parts and word.origin.startswith(("launch.launcher", "resources.", "launch.restarts"))
+        else ""
+    )
     return isinstance(text, str) and text.partition("=")[0].replace("_", "-") in FIXED

@@ -18,8 +18,6 @@ def own(plan: Plan) -> list[Object]:
         **stream.common(plan),
         labels=stream.job_labels(plan),
         annotations=MISSING,
-        job_labels=MISSING,
-        job_annotations=MISSING,
         ttl=stream.ttl(plan),
         max_restarts=From(plan.life.gang_restarts, "launch.restarts"),
         backoff_limit=From(plan.life.backoff_limit, "kubernetes.restart"),

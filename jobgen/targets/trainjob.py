@@ -16,7 +16,7 @@ from jobgen.targets.pod import MANAGED, Plan, pod
 def own(plan: Plan) -> list[Object]:
     """The runtime, which must be there first, and the TrainJob."""
     kube = plan.spec.kubernetes
-    volcano_queue = {"scheduling.volcano.sh/queue-name": From(kube.queue, "kubernetes.queue")}
+    volcano_queue = {"annotations": {"scheduling.volcano.sh/queue-name": From(kube.queue, "kubernetes.queue")}}
     return skeleton.fill(
         "trainjob",
         **stream.common(plan),
@@ -26,7 +26,7 @@ def own(plan: Plan) -> list[Object]:
         nodes=From(plan.job.nodes, "resources.nodes"),
         processes=From(plan.job.processes_per_node, "launch.processes_per_node"),
         gang=_gang(plan),
-        jobset_annotations=volcano_queue if kube.scheduler == "volcano" and kube.queue else MISSING,
+        jobset_metadata=volcano_queue if kube.scheduler == "volcano" and kube.queue else MISSING,
         max_restarts=From(plan.life.gang_restarts, "launch.restarts"),
         backoff_limit=From(plan.life.backoff_limit, "kubernetes.restart"),
         deadline=some(From(plan.life.deadline_seconds, "launch.time_limit")),

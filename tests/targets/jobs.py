@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobgen.launch.job import Command, Job, Python, Resume, RunTime, Variable, Word, word
+from jobgen.launch.job import Command, File, Job, Mount, Python, Resume, RunTime, Variable, Word, word
 from jobgen.spec.models import Spec
 
 
 def torchrun(nodes: int = 2, processes: int = 2, *program: str) -> tuple[Word, ...]:
     """A torchrun command with static rendezvous, in the spelling that all versions of torch take."""
-    words = [word("torchrun")]
+    own = "launch.launcher"
+    words = [word("torchrun", origin=own), word(f"--nproc_per_node={processes}", origin=own)]
     if nodes == 1:
-        words.append(word("--standalone"))
+        words.append(word("--standalone", origin=own))
     else:
         words += [
-            word(f"--nnodes={nodes}"),
-            word("--node_rank=", RunTime.NODE_RANK),
-            word("--master_addr=", RunTime.MASTER_ADDR),
-            word("--master_port=", RunTime.MASTER_PORT),
+            word(f"--nnodes={nodes}", origin="resources.nodes"),
+            word("--node_rank=", RunTime.NODE_RANK, origin=own),
+            word("--master_addr=", RunTime.MASTER_ADDR, origin=own),
+            word("--master_port=", RunTime.MASTER_PORT, origin=own),
         ]
-    return (*words, word(f"--nproc_per_node={processes}"), *map(word, program or ("train.py",)))
+    return (*words, *(word(text, origin="launch.args") for text in program or ("train.py",)))
 
 
 def job(**changes: Any) -> Job:
@@ -53,3 +54,42 @@ def spec(**sections: Any) -> Spec:
 def variable(name: str, *parts: str | RunTime) -> Variable:
     """A variable that the user set."""
     return Variable(name, word(*parts, origin=f"launch.env.{name}"), "user")
+
+
+def from_edit(edit: dict[str, Any]) -> tuple[Job, Spec]:
+    """A job and spec from plain data; ``{"repeat": [text, count]}`` stands for long texts."""
+    edit = _grown(edit)
+    changes = dict(edit.get("job", {}))
+    if "env" in changes:
+        changes["env"] = tuple(variable(name, value) for name, value in changes["env"].items())
+    if "files" in changes:
+        changes["files"] = tuple(File(name, content, "launch.code") for name, content in changes["files"].items())
+    if "mounts" in changes:
+        mounts = enumerate(changes["mounts"])
+        changes["mounts"] = tuple(Mount(**{"origin": f"volumes.{number}", **given}) for number, given in mounts)
+    for name in ("directories", "prepare", "finish"):
+        if name in changes:
+            changes[name] = tuple(changes[name])
+    if "stage" in changes:
+        changes["stage"] = tuple((source, target) for source, target in changes["stage"])
+    if "python" in changes:
+        changes["python"] = Python(*changes["python"])
+    if "resume" in changes:
+        given = dict(changes["resume"])
+        given["arguments"] = tuple(word(text, RunTime.RESUME_FROM) for text in (f"{name}=" for name in given.get("arguments", [])))
+        changes["resume"] = Resume(**given)
+    if "secrets" in changes:
+        changes["secrets"] = tuple(changes["secrets"])
+    if "args" in changes:
+        nodes, args = changes.get("nodes", 2), changes.pop("args")
+        changes["command"] = Command(torchrun(nodes, 2, "train.py", *args))
+    return job(**changes), spec(**edit.get("spec", {}))
+
+
+def _grown(node: Any) -> Any:
+    if isinstance(node, dict):
+        if set(node) == {"repeat"}:
+            text, count = node["repeat"]
+            return text * count
+        return {key: _grown(value) for key, value in node.items()}
+    return [_grown(value) for value in node] if isinstance(node, list) else node

