@@ -83,7 +83,7 @@ def _sdpa(effective: Effective) -> Kernel:
     capability = effective.gpu.compute_capability
     layers = effective.arch.layers
     mixed = any(layer.head_dim > FLASH_WIDTH or layer.value_dim not in (0, layer.head_dim) for layer in layers)
-    old = effective.gpu.vendor == "NVIDIA" and capability is not None and capability < (8, 0)
+    old = effective.gpu.vendor == "nvidia" and capability is not None and capability < (8, 0)
     if effective.spec.training.precision == "fp32" or mixed or old or masked(effective):
         return "efficient"
     return "sdpa"

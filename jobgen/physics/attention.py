@@ -77,6 +77,8 @@ def attention(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[
     else:
         query, key, value = (linear(tape, build, x, matrix, "tensor") for matrix in inner[:3])
     if layer.norms_head:
+        if build.style.fused_qkv and layer.kv_heads < layer.heads:  # groups interleave heads: queries are copied out
+            query = tape.op([query], heads, query.bytes, "tensor")
         query, key = norm(tape, build, query, layer.heads), norm(tape, build, key, layer.kv_heads)
     if build.module.positions != "none":
         query, key = rotary(tape, build, query), rotary(tape, build, key)

@@ -113,6 +113,8 @@ class Style(NamedTuple):
     """Query, key and value come from one matrix, whatever the checkpoint's layout; values stay a view of its output."""
     joined_heads: bool = False
     """The turned and the other part of each head are joined (transformers does so for partial rotary positions only)."""
+    weighted_inside: bool = False
+    """Routing weights are multiplied inside the experts' activation, so that their outputs are not kept."""
     native_activations: bool = False
     """torch's own kernel for every activation, where transformers writes some out."""
     source: str = ""
@@ -126,8 +128,8 @@ STYLES: dict[str, Style] = {
         "rms_float32", repeat_kv="always", fused_qkv=True, joined_heads=True, native_activations=True,
         source="litgpt model.py: RMSNorm, CausalSelfAttention; lora.py: LoRAQKVLinear",
     ),
-    "megatron-lm": Style("fused", "fused", fused_qkv=True, native_activations=True, expand_kv=False, softmax="native", source="Megatron-LM megatron/core/fusions, transformer_engine layernorm_linear.py"),
-    "nemo": Style("fused", "fused", fused_qkv=True, native_activations=True, expand_kv=False, softmax="native", source="NeMo runs Megatron-LM's core modules"),
+    "megatron-lm": Style("fused", "fused", fused_qkv=True, weighted_inside=True, native_activations=True, expand_kv=False, softmax="native", source="Megatron-LM megatron/core/fusions, transformer_engine layernorm_linear.py"),
+    "nemo": Style("fused", "fused", fused_qkv=True, weighted_inside=True, native_activations=True, expand_kv=False, softmax="native", source="NeMo runs Megatron-LM's core modules"),
     "megatron-deepspeed": Style("fused", fused_qkv=True, native_activations=True, expand_kv=False, softmax="native", source="Megatron-DeepSpeed megatron/model/fused_layer_norm.py"),
     "unsloth": Style("fused", "fused", expand_kv=False, source="unsloth kernels/rms_layernorm.py, kernels/fast_lora.py"),
 }  # fmt: skip

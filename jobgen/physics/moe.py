@@ -59,6 +59,8 @@ def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) ->
         else blocks.activation(tape, wide, layer.activation)
     )
     out = tape.op([product], k * second.outputs, size, "row", [*([product] if build.trained else []), *extra[1:]], kind="addmm")
+    if build.style.weighted_inside:
+        return tape.op([out, weights], second.outputs, size, "sequence", [weights], extra=[tape.value(k, 8, "row", grad=False)])
     wide_size = max(size, weights.bytes)
     product_of_gradient = cost.cost("row", k * second.outputs * wide_size)
     weighted = tape.op([out, weights], k * second.outputs, wide_size, "row", [out, weights], backward=product_of_gradient)
