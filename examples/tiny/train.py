@@ -79,7 +79,10 @@ def main():
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, lambda received, _: asked.append(received))
 
-    dist.init_process_group("gloo")
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    else:  # started as one plain process
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     torch.set_num_threads(1)
