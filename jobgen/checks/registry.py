@@ -88,9 +88,10 @@ class Finding(NamedTuple):
 RULES: dict[str, Rule] = {}
 
 SUBJECTS: tuple[str, ...] = (
-    "unpinned", "memory", "host", "quantization", "quantized_frameworks", "loading", "reading", "offload", "optimizer", "precision", "attention", "moe",
-    "peft", "versions", "checkpoints", "parallelism", "dimensions", "recompute", "saving", "batches", "rendering",
-    "conflicts", "launchers", "fsdp_words", "environment", "fabric", "capacity", "attempts",
+    "unpinned", "memory", "host", "quantization", "quantized_frameworks", "loading", "reading", "offload",
+    "optimizer", "precision", "attention", "moe", "peft", "versions", "checkpoints", "parallelism", "dimensions",
+    "recompute", "saving", "batches", "rendering", "conflicts", "launchers", "fsdp_words", "environment", "fabric",
+    "capacity", "attempts", "volumes", "clusters", "amounts",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 
