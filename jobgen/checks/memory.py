@@ -64,6 +64,10 @@ def changes(case: Case) -> Iterator[dict[str, Any]]:
     if training.loss == "standard" and training.framework in ("transformers", "trl", "llama-factory", "axolotl", "ms-swift", "custom"):
         so_far = {**so_far, "training.loss": "liger"}
         yield dict(so_far)
+    whole = case.effective.sharded.gradients < case.effective.sharded.weights
+    if whole and layout.accumulation > 1 and training.global_batch_size is None:
+        so_far = {**so_far, "training.gradient_accumulation_steps": 1}
+        yield dict(so_far)
     stage = "fsdp2" if training.framework in ("torchtune", "torchtitan") else "zero3"
     if layout.data > 1 and split.sharding in ("none", "zero1", "zero2") and layout.tensor * layout.pipeline == 1:
         so_far = {**so_far, "parallelism.sharding": stage}

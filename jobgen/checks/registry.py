@@ -88,7 +88,7 @@ class Finding(NamedTuple):
 RULES: dict[str, Rule] = {}
 
 SUBJECTS: tuple[str, ...] = (
-    "unpinned", "memory", "host", "quantization", "quantized_frameworks", "loading", "reading", "offload",
+    "unpinned", "memory", "host", "effects", "quantization", "quantized_frameworks", "loading", "reading", "offload",
     "optimizer", "precision", "attention", "moe", "peft", "versions", "checkpoints", "parallelism", "dimensions",
     "recompute", "saving", "batches", "rendering", "conflicts", "launchers", "fsdp_words", "environment", "fabric",
     "capacity", "attempts", "volumes", "clusters", "amounts",
