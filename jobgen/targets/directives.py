@@ -17,7 +17,7 @@ OWN = {
     "mem-per-cpu": "resources.memory_per_node", "mem-per-gpu": "resources.memory_per_node", "exclusive": "resources.exclusive",
     "time": "launch.time_limit", "output": "slurm.output", "signal": "slurm.signal_before", "requeue": "slurm.requeue",
     "no-requeue": "slurm.requeue", "partition": "slurm.partition", "account": "slurm.account", "qos": "slurm.qos",
-    "constraint": "slurm.constraint", "reservation": "slurm.reservation", "dependency": "after", "comment": "jobgen submit",
+    "constraint": "slurm.constraint", "reservation": "slurm.reservation", "dependency": "after",
     "container-image": "slurm.container", "container-mounts": "volumes", "container-env": "slurm.container",
 }  # fmt: skip
 """Options that another field makes."""

@@ -68,16 +68,17 @@ def render(job: Job, spec: Spec) -> Artifact:
         **body.checkpoints(job, inside),
         files=body.files(job),
         program=program,
-        start=[constant("srun --kill-on-bad-exit=1", "launch"), constant(f"--wait={_wait(job)}", "checkpoint")],
+        start=constant(f"srun --kill-on-bad-exit=1 --wait={_wait(job)} ", "checkpoint"),
         interrupt=False,
         patience=max(lead - MARGIN_SECONDS, lead // 2),
         grace=min(20, max(1, lead // 6)),
         requeue=requeue and job.restarts > 0,
         capped=job.restarts > 0 or not requeue,
-        steps=list(_steps_before(job, spec, entrance)),
+        steps=list(_steps_before(job, entrance)),
         train=_train(job, spec, entrance),
-        last=list(_steps_after(job, spec, entrance)),
-        scratch=_remove_scratch(job, entrance),
+        last=list(_steps_after(job, entrance)),
+        in_container=entrance.srun,
+        clean=_clean(job, entrance),
     )
     return template.finish(text)
 
@@ -136,6 +137,10 @@ def _check_stage(job: Job, entrance: Entrance) -> None:
                                f"add a volume: {{mount: {target}, scratch: true}}")  # fmt: skip
 
 
+def _inside(entrance: Entrance) -> list[Shell]:
+    return [constant('"${in_container[@]}"', "slurm.container")] if entrance.srun else []
+
+
 def _program(entrance: Entrance, step: str) -> list[Shell]:
     """``bash program.sh STEP``, on the host when that enters the container."""
     if entrance.execute:
@@ -149,7 +154,7 @@ def _on(nodes: int, tasks: int, per_node: int) -> list[Shell]:
 
 def _train(job: Job, spec: Spec, entrance: Entrance) -> Shell:
     per_node = job.processes_per_node if job.command.per == "rank" else 1
-    options = [*_on(job.nodes, job.nodes * per_node, per_node), *_srun_args(spec), *entrance.srun]
+    options = [*_on(job.nodes, job.nodes * per_node, per_node), *_srun_args(spec), *_inside(entrance)]
     return joined([constant("run"), *options, *_program(entrance, "train")], "launch.launcher")
 
 
@@ -167,7 +172,7 @@ def _srun_args(spec: Spec) -> list[Shell]:
     return found
 
 
-def _steps_before(job: Job, spec: Spec, entrance: Entrance) -> Iterator[Shell]:
+def _steps_before(job: Job, entrance: Entrance) -> Iterator[Shell]:
     """Set-up of the hosts, scratch folders, the first node's preparation, copies."""
     everywhere = _on(job.nodes, job.nodes, 1)
     if entrance.scratch:
@@ -179,10 +184,10 @@ def _steps_before(job: Job, spec: Spec, entrance: Entrance) -> Iterator[Shell]:
     if body.prepares(job):
         yield _once(job, entrance, "prepare", "launch.prepare")
     if job.stage:
-        yield joined([constant("run"), *everywhere, *entrance.srun, *_program(entrance, "stage")], "launch.stage")
+        yield joined([constant("run"), *everywhere, *_inside(entrance), *_program(entrance, "stage")], "launch.stage")
 
 
-def _steps_after(job: Job, spec: Spec, entrance: Entrance) -> Iterator[Shell]:
+def _steps_after(job: Job, entrance: Entrance) -> Iterator[Shell]:
     if job.finish:
         yield _once(job, entrance, "finish", "launch.finish")
 
@@ -190,11 +195,12 @@ def _steps_after(job: Job, spec: Spec, entrance: Entrance) -> Iterator[Shell]:
 def _once(job: Job, entrance: Entrance, step: str, origin: str) -> Shell:
     """On the first node only."""
     first = constant("--nodes=1 --ntasks=1 --ntasks-per-node=1 --relative=0", origin)
-    return joined([constant("run"), first, *entrance.srun, *_program(entrance, step)], origin)
+    return joined([constant("run"), first, *_inside(entrance), *_program(entrance, step)], origin)
 
 
-def _remove_scratch(job: Job, entrance: Entrance) -> list[Shell]:
-    if not entrance.scratch:
-        return []
-    words = [constant("run"), *_on(job.nodes, job.nodes, 1), constant('rm -rf -- "/tmp/jobgen-$SLURM_JOB_ID"')]
-    return [joined(words, entrance.scratch[0].origin)]
+def _clean(job: Job, entrance: Entrance) -> Shell | None:
+    """Take away what the job left on its nodes: scratch folders, and caches where no container holds them."""
+    if entrance.inside and not entrance.scratch:
+        return None
+    words = [constant("srun"), *_on(job.nodes, job.nodes, 1), constant('rm -rf -- "/tmp/jobgen-$JOBGEN_JOB_ID"')]
+    return joined(words, entrance.scratch[0].origin if entrance.scratch else "launch")

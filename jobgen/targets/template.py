@@ -41,7 +41,7 @@ def finish(text: Shell) -> Artifact:
             elif path and path not in found:
                 found.append(path)
         plain = "".join(pieces[::2])
-        if not plain and len(pieces) > 1:
+        if not plain and len(pieces) > 1 and all(path.startswith(_SECTION) for path in pieces[1::2]):
             continue
         result.append(plain)
         if plain.strip():

@@ -28,7 +28,7 @@ NAMES = {
 }
 """The shell variable of each run-time value."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+:,./-]+|-[A-Za-z0-9_@%+:,./=-]+", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+:./-]+|-[A-Za-z0-9_@%+:./=-]+", re.ASCII)
 """Text that bash and sbatch take as it is, in any place; ``=`` only in options, since ``A=b`` first is an assignment."""
 _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
@@ -73,13 +73,15 @@ def _escaped(match: re.Match[str]) -> str:
 def shell(word: Word) -> Shell:
     """A typed word: literals quoted, run-time values as ``"$NAME"``."""
     check_length(word)
-    parts = list[str]()
+    parts, literal = list[str](), ""
     try:
-        for part in word.parts:
-            if isinstance(part, RunTime):
-                parts.append(f'"${NAMES[part]}"')
-            elif part:
-                parts.append(quote(part).text)
+        for part in (*word.parts, None):
+            if isinstance(part, str) and not isinstance(part, RunTime):
+                literal += part
+                continue
+            parts += [quote(literal).text] if literal else []
+            parts += [f'"${NAMES[part]}"'] if part is not None else []
+            literal = ""
     except Unquotable as reason:
         raise Unrenderable(word.origin, f"the value {reason}", "remove that character") from None
     return Shell("".join(parts) or "''", word.origin)

@@ -16,4 +16,5 @@ def start(program: Program, ranks: Ranks) -> Start:
         ("MASTER_ADDR", RunTime.MASTER_ADDR),
         ("MASTER_PORT", RunTime.MASTER_PORT),
     )
-    return Start(Command(program.python), tuple(Variable(name, word(value, origin=FIELD)) for name, value in values))
+    env = tuple(Variable(name, word(value, origin=FIELD)) for name, value in values)
+    return Start(Command(program.python), env, rendezvous="none")

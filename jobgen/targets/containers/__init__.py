@@ -6,12 +6,10 @@ from importlib import import_module
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from jobgen.launch.job import Job, Mount, Unrenderable
+from jobgen.launch.job import Job, Mount, RunTime, Unrenderable, Word, word
 from jobgen.spec.models import Spec
 from jobgen.targets.words import Shell
 
-SCRATCH = "/tmp/jobgen-$SLURM_JOB_ID/scratch"
-"""Where scratch volumes of a container lie on each node, in double quotes."""
 SET_BY_SCRIPT = (
     "MASTER_ADDR", "MASTER_PORT", "JOBGEN_JOB_ID", "JOBGEN_ATTEMPT", "JOBGEN_CONFIG_DIR", "JOBGEN_RESUME_FROM",
     "JOBGEN_DONE_FILE",
@@ -51,6 +49,21 @@ def image(job: Job, spec: Spec) -> str:
 def is_path(name: str) -> bool:
     """An image file rather than a name in a registry."""
     return name.startswith(("/", "./", "../")) or name.endswith((".sqsh", ".sif", ".img"))
+
+
+def scratch_folder(index: int, origin: str) -> Word:
+    """Where a scratch volume of a container lies on each node."""
+    return word("/tmp/jobgen-", RunTime.JOB_ID, f"/scratch{index}", origin=origin)
+
+
+def bound(mount: Mount, index: int, runtime: str) -> Word:
+    """``source:target:ro``, as pyxis and apptainer write it; neither separator can be part of a path."""
+    for path in (mount.target, mount.source or ""):
+        if "," in path or ":" in path:
+            raise Unrenderable(mount.origin, f"{path}: {runtime} separates mounts by `,` and their parts by `:`, so a path cannot hold them",
+                               "mount a folder above it, or make a link without these characters")  # fmt: skip
+    source = scratch_folder(index, mount.origin).parts if mount.scratch else (mount.source or mount.target,)
+    return word(*source, f":{mount.target}{':ro' if mount.read_only else ''}", origin=mount.origin)
 
 
 def covering(job: Job, path: str) -> Mount | None:

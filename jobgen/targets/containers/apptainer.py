@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from jobgen.launch.job import Job, Mount, Unrenderable
+from jobgen.launch.job import Job
 from jobgen.spec.models import Spec
-from jobgen.targets.containers import SCRATCH, Entrance, image, is_path, needed_inside
-from jobgen.targets.words import Shell, constant, quote
+from jobgen.targets.containers import Entrance, bound, image, is_path, needed_inside, scratch_folder
+from jobgen.targets.words import constant, quote, shell
 
 FIELD = "slurm.container"
 SLURM = (
@@ -26,11 +26,9 @@ def enter(job: Job, spec: Spec) -> Entrance:
     ]
     mounts = [*job.mounts, *job.fabric_mounts]
     for index, mount in enumerate(mounts):
-        words += [constant("--bind", mount.origin), _bind(mount, index)]
+        words += [constant("--bind", mount.origin), shell(bound(mount, index, "apptainer"))]
     words.append(quote(name_of(image(job, spec)), "launch.image"))
-    folders = tuple(
-        constant(f'"{SCRATCH}{index}"', mount.origin) for index, mount in enumerate(mounts) if mount.scratch
-    )
+    folders = tuple(shell(scratch_folder(i, mount.origin)) for i, mount in enumerate(mounts) if mount.scratch)
     return Entrance(True, execute=tuple(words), carried=(*needed_inside(job), *SLURM), scratch=folders)
 
 
@@ -39,14 +37,3 @@ def name_of(name: str) -> str:
     if is_path(name) or "://" in name:
         return name
     return f"docker://{name.replace('#', '/', 1)}"
-
-
-def _bind(mount: Mount, index: int) -> Shell:
-    for path in (mount.target, mount.source or ""):
-        if "," in path or ":" in path:
-            raise Unrenderable(mount.origin, f"{path}: apptainer separates binds by `,` and their parts by `:`, so a path cannot hold them",
-                               "mount a folder above it, or make a link without these characters")  # fmt: skip
-    end = ":ro" if mount.read_only else ""
-    if mount.scratch:
-        return constant(f'"{SCRATCH}{index}"{quote(":" + mount.target).text}', mount.origin)
-    return quote(f"{mount.source or mount.target}:{mount.target}{end}", mount.origin)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jobgen.launch.job import Job, Mount, Unrenderable
+from jobgen.launch.job import Job, word
 from jobgen.spec.models import Spec
-from jobgen.targets.containers import SCRATCH, Entrance, image, is_path, needed_inside
-from jobgen.targets.words import constant, quote
+from jobgen.targets.containers import Entrance, bound, image, is_path, needed_inside, scratch_folder
+from jobgen.targets.words import constant, quote, shell
 
 FIELD = "slurm.container"
 
@@ -13,16 +13,16 @@ FIELD = "slurm.container"
 def enter(job: Job, spec: Spec) -> Entrance:
     """Image, mounts and the variables that win over the image's own (the program exports the spec's itself)."""
     mounts = [*job.mounts, *job.fabric_mounts]
-    scratch = [mount for mount in mounts if mount.scratch]
-    pieces = [_mount(mount, index) for index, mount in enumerate(mounts)]
     options = [quote(f"--container-image={normalised(image(job, spec))}", "launch.image")]
-    if pieces:
-        options.append(constant(f"--container-mounts={','.join(pieces)}", "volumes"))
+    if mounts:
+        pairs = [bound(mount, index, "pyxis").parts for index, mount in enumerate(mounts)]
+        parts = [part for pair in pairs for part in (",", *pair)][1:]
+        options.append(shell(word("--container-mounts=", *parts, origin="volumes")))
     options += [
         constant("--no-container-mount-home", FIELD),
         quote(f"--container-env={','.join(needed_inside(job))}", FIELD),
     ]
-    folders = tuple(constant(f'"{SCRATCH}{mounts.index(mount)}"', mount.origin) for mount in scratch)
+    folders = tuple(shell(scratch_folder(i, mount.origin)) for i, mount in enumerate(mounts) if mount.scratch)
     return Entrance(True, tuple(options), scratch=folders)
 
 
@@ -35,15 +35,3 @@ def normalised(name: str) -> str:
     if slash and "#" not in name and ("." in registry or ":" in registry or registry == "localhost"):
         return f"{registry}#{rest}"
     return name
-
-
-def _mount(mount: Mount, index: int) -> str:
-    """``source:target:ro``; neither separator can be part of a path."""
-    for path in (mount.target, mount.source or ""):
-        if "," in path or ":" in path:
-            raise Unrenderable(mount.origin, f"{path}: pyxis separates mounts by `,` and their parts by `:`, so a path cannot hold them",
-                               "mount a folder above it, or make a link without these characters")  # fmt: skip
-    end = ":ro" if mount.read_only else ""
-    if mount.scratch:
-        return f'"{SCRATCH}{index}"{quote(":" + mount.target).text}'
-    return quote(f"{mount.source or mount.target}:{mount.target}{end}", mount.origin).text

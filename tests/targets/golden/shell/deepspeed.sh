@@ -1,0 +1,219 @@
+#!/bin/bash
+#SBATCH --job-name=small
+#SBATCH --account=research
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=2
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=4096M
+#SBATCH --time=0-01:00:00
+#SBATCH --output=%x-%j.out
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@180
+#SBATCH --no-requeue
+# no learning rate is given: AdamW starts with its own default (1e-3); write training.options.learning_rate
+set -euo pipefail
+
+say() { printf '%s jobgen: %s\n' "$(date '+%F %T')" "$*" >&2; }
+
+# Nothing of the shell that submitted this may decide how ranks find each other.
+unset RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT \
+  OMP_NUM_THREADS "${!PET_@}" "${!ACCELERATE_@}" "${!TORCHELASTIC_@}" "${!JOBGEN_@}"
+export SLURM_EXPORT_ENV=ALL
+
+export JOBGEN_JOB_ID=$SLURM_JOB_ID JOBGEN_ATTEMPT=${SLURM_RESTART_COUNT:-0}
+if (( JOBGEN_ATTEMPT > 0 )); then
+  say "this is restart $JOBGEN_ATTEMPT and launch.restarts is 0: giving up"
+  exit 1
+fi
+
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export MASTER_ADDR=${hosts%%$'\n'*}
+export MASTER_PORT=$(( 20000 + SLURM_JOB_ID % 10000 ))
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}
+
+checkpoints=/shared/ck
+job_dir=$checkpoints/.jobgen/$SLURM_JOB_ID
+export JOBGEN_CONFIG_DIR=/shared/ck/.jobgen/$SLURM_JOB_ID
+mkdir -p -- "$job_dir"
+export JOBGEN_DONE_FILE=$JOBGEN_CONFIG_DIR/done
+rm -f -- "$job_dir/done"
+
+# The newest complete checkpoint: the one that the tracker names, which is written after it.
+newest() {
+  local folder name step
+  [ -r "$checkpoints"/latest ] || return 0
+  name=$(< "$checkpoints"/latest)
+  for folder in "$checkpoints"/*; do
+    step=${folder##*[!0-9]}
+    if [ "${folder##*/}" = "$name" ] || { [[ $name$step =~ ^[0-9]+$ ]] && [ -n "$step" ] && (( 10#$step == 10#$name )); }; then
+      printf '%s' "${folder#"$checkpoints"/}"
+      return 0
+    fi
+  done
+}
+# A folder belongs to one model and batch; the checkpoints of another cannot be continued.
+same_run() {
+  local mark=$checkpoints/.jobgen/run
+  if [ ! -e "$mark" ]; then
+    printf '%s\n' 69d6861fbbdd503a >"$mark"
+  elif [ "$(< "$mark")" != 69d6861fbbdd503a ]; then
+    say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
+    return 1
+  fi
+}
+same_run
+started_from=$(newest)
+export JOBGEN_RESUME_FROM=''
+if [ -n "$started_from" ]; then export JOBGEN_RESUME_FROM=/shared/ck/"$started_from"; fi
+say "attempt $JOBGEN_ATTEMPT on ${hosts//$'\n'/ }${JOBGEN_RESUME_FROM:+, from $JOBGEN_RESUME_FROM}"
+
+cat >"$job_dir"/deepspeed.json <<'END_OF_FILE'
+{
+  "optimizer": {
+    "type": "AdamW",
+    "params": {}
+  },
+  "train_micro_batch_size_per_gpu": 1,
+  "gradient_accumulation_steps": 1,
+  "train_batch_size": 4,
+  "bf16": {
+    "enabled": false
+  },
+  "fp16": {
+    "enabled": false
+  },
+  "zero_optimization": {
+    "stage": 3,
+    "reduce_scatter": true,
+    "reduce_bucket_size": 4096,
+    "overlap_comm": true,
+    "contiguous_gradients": true,
+    "stage3_prefetch_bucket_size": 3686,
+    "stage3_param_persistence_threshold": 640,
+    "stage3_max_live_parameters": 1000000000,
+    "stage3_max_reuse_distance": 1000000000,
+    "sub_group_size": 1000000000,
+    "stage3_gather_16bit_weights_on_model_save": false,
+    "offload_optimizer": {
+      "device": "none"
+    },
+    "offload_param": {
+      "device": "none"
+    }
+  }
+}
+END_OF_FILE
+cat >"$job_dir"/hostfile <<'END_OF_FILE'
+node-0 slots=2
+node-1 slots=2
+END_OF_FILE
+cat >"$job_dir/program.sh" <<'END_OF_PROGRAM'
+#!/bin/bash
+# What every node runs; made by jobgen. Argument: the step.
+set -eo pipefail
+
+environment() {
+  export PYTHONUNBUFFERED=1
+  export OMP_NUM_THREADS=2
+  export NCCL_DEBUG=WARN
+  export TORCH_NCCL_TRACE_BUFFER_SIZE=2000
+  export TORCH_FR_BUFFER_SIZE=2000
+  export TORCH_NCCL_DUMP_ON_TIMEOUT=1
+  export TORCH_FR_DUMP_ON_TIMEOUT=1
+  export TRITON_CACHE_DIR=/tmp/jobgen-"$JOBGEN_JOB_ID"/triton
+  export TORCHINDUCTOR_CACHE_DIR=/tmp/jobgen-"$JOBGEN_JOB_ID"/inductor
+  export JOBGEN_CHECKPOINT_DIR=/shared/ck
+}
+
+enter() {
+  NODE_RANK=$SLURM_NODEID
+  environment
+}
+
+train() {
+  enter
+  # The launcher must survive this signal; a program that handles it still gets it.
+  trap '' USR1
+  local command=(
+    deepspeed
+    --no_ssh
+    --node_rank="$NODE_RANK"
+    --hostfile="$JOBGEN_CONFIG_DIR"/hostfile
+    --master_addr="$MASTER_ADDR"
+    --master_port="$MASTER_PORT"
+    train.py
+    --deepspeed_config "$JOBGEN_CONFIG_DIR"/deepspeed.json
+  )
+  exec "${command[@]}"
+}
+
+case $1 in
+  train) train ;;
+  *) echo "unknown step $1" >&2; exit 2 ;;
+esac
+END_OF_PROGRAM
+
+tell() { kill "-$1" "$2" 2>/dev/null; } # srun hands it on to every process of the step
+# Steps run in the background: bash would deliver no signal while one runs in the foreground.
+step='' signalled='' ended='' watcher=''
+run() {
+  local status
+  if [ -n "$signalled$ended" ]; then return 143; fi
+  srun --kill-on-bad-exit=1 --wait=60 "$@" </dev/null &
+  step=$!
+  while :; do
+    if wait "$step"; then status=0; else status=$?; fi
+    kill -0 "$step" 2>/dev/null || break # a trapped signal makes wait return early
+  done
+  step=''
+  return "$status"
+}
+# Ahead of the end: the program may save and leave, for 135 s; then it is ended.
+on_signal() {
+  signalled=1
+  say "time is up for this attempt: telling the program"
+  if [ -z "$step" ] || [ -n "$watcher" ]; then return 0; fi
+  (
+    trap - USR1 TERM
+    for (( left = 135; left > 0; left -= 10 )); do
+      tell USR1 "$step" || exit 0 # again and again: one that comes before its handler is lost
+      sleep 10
+    done
+    tell TERM "$step" || exit 0
+    sleep 20
+    tell KILL "$step" || exit 0
+  ) </dev/null >/dev/null 2>&1 &
+  watcher=$!
+}
+on_term() {
+  ended=1
+  say "ended from outside"
+  if [ -n "$step" ]; then tell TERM "$step" || true; fi
+}
+no_more_signals() {
+  trap '' USR1
+  if [ -n "$watcher" ]; then kill "$watcher" 2>/dev/null || true; fi
+}
+trap on_signal USR1
+trap on_term TERM
+preempted() { [[ $(scontrol show job "$SLURM_JOB_ID" 2>/dev/null) =~ PreemptTime=[0-9] ]]; }
+clean() { timeout 30 srun --nodes=2 --ntasks=2 --ntasks-per-node=1 rm -rf -- "/tmp/jobgen-$JOBGEN_JOB_ID" || true; }
+leave() {
+  no_more_signals
+  clean
+  if (( $1 == 0 )); then exit 75; fi # ended in time, but not done
+  exit "$1"
+}
+
+status=0
+run --nodes=2 --ntasks=2 --ntasks-per-node=1 bash "$JOBGEN_CONFIG_DIR/program.sh" train || status=$?
+if [ -e "$job_dir/done" ]; then
+  say "done"
+elif (( status != 0 )) || [ -n "$signalled$ended" ] || preempted; then
+  leave "$status"
+fi
+no_more_signals
+signalled='' ended=''
+clean
+say "finished"
