@@ -6,8 +6,8 @@ from jobgen.checks.case import Case
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.effective.setup import Effect
 
-WARNED = frozenset(("no_offload_without_sharding", "sdpa_is_eager"))
-NOTED = frozenset(("no_sync_keeps_gradients_whole", "zero3_fuses_on_every_rank"))
+WARNED = frozenset(("no_offload_without_sharding",))
+NOTED = frozenset(("no_sync_keeps_gradients_whole", "sdpa_is_eager", "zero3_fuses_on_every_rank"))
 QUOTED = frozenset((
     "adapters_skip_experts", "becomes_cpu_adam", "efficient_loading_ignored", "experts_stay_bf16", "fsdp_offloads_both",
     "packed_weights_not_sharded", "zero3_loads_whole_model_on_gpu", "zero_init_skipped", "zero_parameters_stay",
