@@ -131,13 +131,13 @@ def checkpoint_room(case: Case) -> float | None:
     good=Example("full-32b-zero3", {}),
     fix="a longer limit, restarts that resume, or less data",
     sources=("jobgen estimate: FLOPs at a stated utilisation",),
-    facts=("TL02",),
+    facts=("TL02", "TL03"),
 )  # fmt: skip
 def time_limit(case: Case) -> Outcome | None:
     """The time limit ends the job before the data does
 
-    The estimate is a lower bound: arithmetic at a utilisation that good runs reach. With restarts and resume the limits
-    of all attempts count.
+    The estimate is a lower bound: arithmetic at a utilisation that good runs reach, or what PCIe takes to move offloaded
+    weights in every pass, whichever is longer. With restarts and resume the limits of all attempts count.
     """
     spec, found = case.spec, case.estimate.time
     limit = spec.launch.time_limit
@@ -148,9 +148,10 @@ def time_limit(case: Case) -> Outcome | None:
         return None
     need = int(found.total * 1.2 // 3600 + 1)
     total = f" over {attempts} attempts" if attempts > 1 else ""
+    bound = ", bound by offload over PCIe" if found.offload >= found.step else ""
     return Outcome(
         "launch.time_limit",
-        f"training takes about {hours(found.total)} ({case.estimate.steps} steps of {found.step:.1f} s), the limit is {hours(limit * attempts)}{total}",
+        f"training takes about {hours(found.total)} ({case.estimate.steps} steps of {found.step:.1f} s{bound}), the limit is {hours(limit * attempts)}{total}",
         f"write launch.time_limit: {need}h, or restarts: {-(-int(found.total) // int(limit)) if limit else 1} with resume: auto",
         {"launch.time_limit": f"{need}h"},
     )  # fmt: skip

@@ -27,10 +27,12 @@ ELSEWHERE: dict[str, str] = {
     "PD14": RENDERED + "accelerate's sizes are written from a layout that multiplies out (JG003 otherwise)",
     "BA01": READ + "global_batch_size must be micro_batch_size x accumulation x data",
     "BA04": READ + "global_batch_size must be a multiple of micro_batch_size x data",
+    "BA08": RENDERED + "num_processes is nodes x processes_per_node",
     "LA02": READ + "processes_per_node above gpus_per_node",
 }
 """Facts that hold without a rule: counted as carried."""
 WHY_NOT: dict[str, str] = {
+    "CK19": UNKNOWN + "whether a program's own loop calls no_sync under DeepSpeed",
     "QS24": UNKNOWN + "it needs the model compiled before the Trainer is made; training.compile compiles inside it",
     "QS25": UNKNOWN + "whether a program passes an id or a model object to SFTTrainer",
     "OF04": UNKNOWN + "compilers inside the image",
