@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -38,6 +39,17 @@ JOBS = {"k8s": "PyTorchJob", "trainjob": "TrainJob", "jobset": "JobSet"}
 """The object of a target that is the job."""
 COVERED = ("PersistentVolumeClaim",)
 """Never deleted: checkpoints live there."""
+
+
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that YAML refuses, or folds as line breaks, where they stand as they are."""
+
+
+def encoded(body: Any) -> bytes:
+    """JSON that a YAML parser reads alike: the server parses an applied object as YAML, which knows no surrogate pairs
+    (``\\ud83d\\ude80``)."""
+    text = json.dumps(body, ensure_ascii=False)
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 class Missing(Exception):
@@ -93,7 +105,7 @@ class Api:
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             return self.client.rest_client.pool_manager.request(
-                method, url, headers=headers, body=None if body is None else json.dumps(body), preload_content=False,
+                method, url, headers=headers, body=None if body is None else encoded(body), preload_content=False,
                 timeout=Timeout(connect=10, read=seconds), retries=False,
             )  # fmt: skip
         except (HTTPError, OSError) as error:
