@@ -61,6 +61,14 @@ def test_core_attention_drops_the_scores_only() -> None:
     assert none - core == pytest.approx(28 * 6 * 28 * 4096**2)  # fp32 softmax and its copy, 28 heads
 
 
+def test_a_megatron_gpt_layer_keeps_34_bytes_per_token_and_width() -> None:
+    """Korthikanti et al. 2022 (2205.05198), table 2: 34 s b h without the scores, all of it cut by sequence parallelism."""
+    sets = {"model__name": "openai-community/gpt2-xl", "training__framework": "megatron-lm", "parallelism__tensor": 4, "parallelism__sequence_parallel": "true"}
+    sizes = ONE._replace(sequence=1024, full_sequence=1024, tensor=4)
+    stage = STAGE._replace(layers=(48,))
+    assert kept(effective(**sets), sizes, stage) / (48 * 1024 * 1600 / 4) == pytest.approx(34, rel=0.01)
+
+
 def test_pipeline_keeps_each_microbatch_in_flight() -> None:
     assert kept(effective(), stage=STAGE._replace(in_flight=4)) == 4 * kept(effective())
 
