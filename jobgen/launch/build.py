@@ -328,11 +328,11 @@ def _resume(effective: Effective, directory: str, configured: write.Configured) 
 
 def fingerprint(effective: Effective) -> str:
     """Digest of what a checkpoint is bound to: the model, what is trained of it, and the batch."""
-    spec, layout = effective.spec, effective.layout
+    spec, layout, arch = effective.spec, effective.layout, effective.arch
     training = spec.training
     bound = {
-        "model": spec.model.name or spec.model.config,
-        "type": effective.arch.model_type,
+        "model": spec.model.name,
+        "shape": [arch.model_type, arch.hidden, arch.depth, arch.vocab, counts.total(arch)],
         "objective": training.objective,
         "method": training.method,
         "lora": [training.lora.rank, training.lora.target_modules] if training.method != "full" else None,

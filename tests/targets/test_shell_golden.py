@@ -20,7 +20,7 @@ INNER = "SC2329,SC2317"
 
 def text_of(name: str) -> str:
     target, changes = CASES[name]
-    return shell_jobs.script(target, **changes)
+    return shell_jobs.artifact(target, Path("/home/me/specs"), **changes).text
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -21,7 +21,7 @@ unset RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NNODES NPROC_PER_NO
 export NODE_RANK JOBGEN_JOB_ID JOBGEN_ATTEMPT
 export MASTER_ADDR=127.0.0.1
 export MASTER_PORT=$(( 20000 + $$ % 10000 ))
-cd -- /work/main
+cd -- /home/me/specs
 
 checkpoints=/shared/ck
 job_dir=$checkpoints/.jobgen/$JOBGEN_JOB_ID/$NODE_RANK
@@ -37,8 +37,8 @@ progressed() {
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' d6f14101f0e4b24c >"$mark"
-  elif [ "$(< "$mark")" != d6f14101f0e4b24c ]; then
+    printf '%s\n' a6c9463b09609961 >"$mark"
+  elif [ "$(< "$mark")" != a6c9463b09609961 ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi

@@ -42,8 +42,8 @@ rm -f -- "$job_dir/done"
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' ae62bd107b393880 >"$mark"
-  elif [ "$(< "$mark")" != ae62bd107b393880 ]; then
+    printf '%s\n' 49ee4096460b9029 >"$mark"
+  elif [ "$(< "$mark")" != 49ee4096460b9029 ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi

@@ -43,8 +43,8 @@ rm -f -- "$job_dir/done"
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' 7c8f4d4ceb7692f0 >"$mark"
-  elif [ "$(< "$mark")" != 7c8f4d4ceb7692f0 ]; then
+    printf '%s\n' f50b26fdb97a8ad7 >"$mark"
+  elif [ "$(< "$mark")" != f50b26fdb97a8ad7 ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi

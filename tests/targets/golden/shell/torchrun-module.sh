@@ -42,8 +42,8 @@ rm -f -- "$job_dir/done"
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' 69d6861fbbdd503a >"$mark"
-  elif [ "$(< "$mark")" != 69d6861fbbdd503a ]; then
+    printf '%s\n' 0f8655b2a38fe1db >"$mark"
+  elif [ "$(< "$mark")" != 0f8655b2a38fe1db ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi
