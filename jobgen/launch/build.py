@@ -262,7 +262,12 @@ def _fabric_env(fabric: fabrics.Fabric | None, slurm: bool) -> tuple[Variable, .
 
 
 def _configured_env(configured: write.Configured) -> tuple[Variable, ...]:
-    return tuple(Variable(name, _word(value, "training.framework"), "framework") for name, value in configured.env)
+    """The framework's variables; ``CUDA_DEVICE_MAX_CONNECTIONS`` also needs the GPU, so ``environment`` decides it."""
+    return tuple(
+        Variable(name, _word(value, "training.framework"), "framework")
+        for name, value in configured.env
+        if name != "CUDA_DEVICE_MAX_CONNECTIONS"
+    )
 
 
 def _cpus(effective: Effective) -> int | None:
