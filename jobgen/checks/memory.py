@@ -123,12 +123,11 @@ def does_not_fit(case: Case) -> Outcome | None:
 def tight(case: Case) -> Outcome | None:
     """GPU memory is tight
 
-    The expected peak is above the card or within a twentieth of it, the lower end is below it. Fragmentation and longer
-    samples decide.
+    The expected peak is above the card, the lower end of the estimate below it: fragmentation and longer samples decide.
     """
     estimate = case.estimate
     gpu = estimate.gpu
-    if estimate.verdict != "tight" or gpu.device <= 0.95 * gpu.capacity:
+    if estimate.verdict != "tight" or gpu.device <= gpu.capacity:
         return None
     return Outcome(
         "resources.gpu",
