@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 BACKWARD = BACKWARD_START | BACKWARD_END
 PASS = FORWARD | LOSS | BACKWARD
+HALF_STATE = frozenset({"litgpt"})
+"""Frameworks that quantise from fp16 whatever they compute in, so that each dequantised matrix is cast once more
+(lightning fabric/plugins/precision/bitsandbytes.py _quantize_weight; MatMul4Bit .to(A.dtype))."""
 _FSDP2 = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py"
 _FSDP1 = "torch/distributed/fsdp/_runtime_utils.py"
 
@@ -70,17 +73,18 @@ def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     found = [
         Term("gathered", "communication", "allocated", PASS, layer, "the gathered layer at work (its buffer outlives it)", source),
         Term("prefetched", "communication", "allocated", FORWARD | BACKWARD_START, ahead, "the layer gathered ahead", source),
-        Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, (numbers.compute + numbers.reduce) * gradient,
-             "gradients of one layer, whole, and those of the layer before on their way", source),
+        Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, numbers.reduce * gradient,
+             "gradients of the layer before, whole, in the reduction's dtype, on their way", source),
     ]  # fmt: skip
-    head = inventory(effective).embedding if effective.arch.tied else inventory(effective).head
+    head = inventory(effective).head if inventory(effective).head.elements.whole else inventory(effective).embedding
     if sharded.root_gathered:
         found.append(Term("root", "communication", "allocated", PASS, whole, "the root unit (embedding, head, norm) stays gathered", source))
         found.append(Term("root_gradients", "communication", "allocated", BACKWARD, numbers.compute * head.trained.local(sizes),
                           "the head's gradient, whole until the root unit's is reduced", source))  # fmt: skip
         temporary = effective.stepped.temporary_bytes * total(held(effective, stage), "trained").sharded(sizes, sizes.optimizer_shards)
-        found.append(Term("root_reduced", "communication", "allocated", STEP,
-                          larger((numbers.compute + numbers.reduce) * outer_trained - temporary, 0.0),
+        mine = numbers.gradients * outer_trained / sizes.weights_shards  # made after the copy, and among the gradients
+        copy = larger(numbers.reduce * outer_trained, (numbers.compute + numbers.reduce) * outer_trained - mine)
+        found.append(Term("root_reduced", "communication", "allocated", STEP, larger(copy - temporary, 0.0),
                           "the root unit's gradients and their copy for the reduce-scatter, beyond the step's temporaries", source))  # fmt: skip
     else:
         found.append(Term("head", "communication", "allocated", LOSS | BACKWARD_START, numbers.compute * head.plain.local(sizes),
@@ -174,7 +178,11 @@ def _dequantised(effective: Effective, stage: Stage, sizes: Sizes) -> list[Term]
     """One matrix at a time in 16 bit while it multiplies."""
     if effective.quantized.type is None:
         return []
-    largest = max((unit.dequantised for unit, count in held(effective, stage)), default=0.0)
-    return [Term("dequantised", "workspace", "allocated", FORWARD | BACKWARD, effective.numbers.compute * largest / sizes.tensor,
-                 "the largest quantised tensor in 16 bit while it multiplies",
-                 "bitsandbytes autograd/_functions.py MatMul4Bit: dequantize_4bit in forward and backward")]  # fmt: skip
+    largest = max((unit.dequantised for unit in inventory(effective).layers), default=0.0)
+    copies = 2.0 if effective.spec.training.framework in HALF_STATE else 1.0
+    source = "bitsandbytes autograd/_functions.py MatMul4Bit: dequantize_4bit in forward and backward"
+    width = copies * effective.numbers.compute / sizes.tensor
+    found = [Term("dequantised", "workspace", "allocated", FORWARD | BACKWARD, width * largest, "the largest quantised tensor in 16 bit while it multiplies", source)]
+    if stage.head and inventory(effective).head.dequantised:
+        found.append(Term("dequantised_head", "workspace", "allocated", LOSS, width * inventory(effective).head.dequantised, "the quantised head in 16 bit", source))
+    return found

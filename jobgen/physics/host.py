@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobgen.catalog import counts
 from jobgen.effective.numbers import engine
+from jobgen.frameworks import zero
+from jobgen.physics import activations
 from jobgen.physics.arrays import larger, power_of_two
 from jobgen.physics.inventory import inventory
-from jobgen.physics.sizes import Sizes
+from jobgen.physics.sizes import Sizes, Stage
+from jobgen.physics.stages import stages
 from jobgen.physics.storage import storage, trainable
 
 if TYPE_CHECKING:
@@ -99,18 +102,49 @@ def _offloaded(effective: Effective, sizes: Sizes) -> list[Part]:
             found.append(Part("parameters_rounding", "steady", _rounded(effective, sizes) - weights,
                               "pinned buffers rounded up to powers of two", "ATen CachingHostAllocator.h; rules LH03"))  # fmt: skip
     if placed.optimizer == "cpu":
-        states = numbers.master + effective.stepped.moments_bytes
-        if name.startswith("deepspeed"):
-            states = 4.0 + effective.stepped.moments_bytes + 4.0  # master, moments, fp32 gradients
-        elif name == "fsdp":
-            states = effective.stepped.moments_bytes + 4.0
-        elif name == "megatron":
-            states = numbers.master + effective.stepped.moments_bytes + 4.0
-        cut = share if effective.sharded.kind in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2") else sizes.ranks_per_node
-        amount = states * trained * cut
-        found.append(Part("optimizer", "steady", amount, f"masters, moments and gradients x {states:g} B of this node's part",
-                          "DeepSpeed stage3.py estimate_zero3_model_states_mem_needs: 16-18 bytes"))  # fmt: skip
+        words, kept, buffers = _states(effective, name)
+        cut = share if effective.sharded.kind != "none" else sizes.ranks_per_node
+        found.append(Part("optimizer", "steady", kept * trained * cut, f"{words} x {kept:g} B of this node's part",
+                          "DeepSpeed stage3.py estimate_zero3_model_states_mem_needs: 16-18 bytes a parameter"))  # fmt: skip
+        if placed.pinned and name == "deepspeed":
+            each = trained / max(1, effective.sharded.optimizer)
+            rounded = sizes.ranks_per_node * (_pinned(4.0 * each) - 4.0 * each)
+            found.append(Part("optimizer_rounding", "steady", buffers * rounded, "pinned masters and gradients rounded up to powers of two",
+                              "ATen CachingHostAllocator.h; DeepSpeed stage3.py fp32 partitions of sub_group_size"))  # fmt: skip
+    if "nvme" in (placed.parameters, placed.optimizer):
+        found.append(Part("nvme_buffers", "steady", sizes.ranks_per_node * SWAP_BUFFERS * SWAP_BUFFER * 2.0, "pinned buffers of the swapper",
+                          "DeepSpeed runtime/zero/offload_config.py: buffer_count 5, buffer_size 1e8"))  # fmt: skip
+    kept_away = max((float(activations.host_bytes(effective, sizes, stage)) for stage in _stages(effective, sizes)), default=0.0)
+    if kept_away:
+        found.append(Part("activations", "steady", sizes.ranks_per_node * kept_away, "offloaded activations of every rank", "torch.autograd.graph.save_on_cpu"))
     return found
+
+
+SWAP_BUFFERS, SWAP_BUFFER = 5, 10**8
+"""DeepSpeed's defaults for parameters on NVMe."""
+
+
+def _stages(effective: Effective, sizes: Sizes) -> tuple[Stage, ...]:
+    return stages(effective, sizes) if effective.offloaded.activations == "cpu" else ()
+
+
+def _states(effective: Effective, name: str) -> tuple[str, float, int]:
+    """(what is kept on the host, bytes per trained element, how many pinned fp32 buffers)."""
+    moments = effective.stepped.moments_bytes
+    if name.startswith("deepspeed"):
+        return "masters, moments and gradients", 8.0 + moments, 2
+    if name == "megatron":
+        return "masters, moments and gradients", effective.numbers.master + moments + 4.0, 0
+    if effective.sharded.kind in ("fsdp1", "fsdp2"):
+        return "moments and gradients", moments + effective.numbers.gradients, 0
+    return "masters and moments", effective.numbers.master + moments, 0
+
+
+def _pinned(size: float) -> float:
+    """Bytes of one fp32 state in pinned buffers of ``sub_group_size`` elements."""
+    each = 4.0 * zero.LIVE
+    whole, rest = divmod(size, each)
+    return whole * power_of_two(each) + power_of_two(rest)
 
 
 def _frozen(effective: Effective) -> float:

@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobgen.catalog import counts
 from jobgen.catalog.arch import Arch, Layer, Matrix
-from jobgen.effective.quantization import fused, is_quantized
+from jobgen.effective.quantization import BNB4, fused, is_quantized
 from jobgen.physics.sizes import Sizes
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective, Quantized
+
+
+UNTIES = frozenset({"litgpt"})
+"""Frameworks that hold a tied head as a matrix of its own (litgpt/scripts/convert_hf_checkpoint.py copies the embedding)."""
+QUANTISES_HEAD = frozenset({"litgpt"})
+"""Frameworks that quantise the head too (lightning's BitsandbytesPrecision converts every nn.Linear)."""
 
 
 class Bulk(NamedTuple):
@@ -104,7 +110,7 @@ def inventory(effective: Effective) -> Inventory:
     """The inventory of a set-up."""
     training, quantized, adapters = effective.spec.training, effective.quantized, effective.adapters
     key = (
-        id(effective.arch), training.method, quantized[:5], adapters[:5], tuple(training.freeze),
+        id(effective.arch), training.framework, training.method, quantized[:5], adapters[:5], tuple(training.freeze),
         tuple(training.lora.modules_to_save), quantized.experts and fused(effective),
     )  # fmt: skip
     found = _SEEN.get(key)
@@ -131,7 +137,10 @@ def _count(effective: Effective) -> Inventory:
     heads = [m for m in arch.outer if m.part == "head"]
     others = [m for m in arch.outer if m.part not in ("embedding", "head")]
     embedding = _unit(embeddings, 0, quantized, full, saved, tied="lm_head" in saved and arch.tied)
-    head = _unit(heads, 0, quantized, full, saved)
+    framework = effective.spec.training.framework
+    if arch.tied and framework in UNTIES:
+        heads = [Matrix("lm_head", arch.hidden, arch.vocab, "head", "vocab")]
+    head = _unit(heads, 0, quantized, full, saved, everything=framework in QUANTISES_HEAD and quantized.type in BNB4)
     trains_other = full and not frozen & {"vision_tower", "vit", "audio_tower", "aligner", "multi_modal_projector"}
     rest = _unit(others, arch.final_norm_parameters + arch.other_parameters, quantized, full, saved)
     if full and not trains_other:
@@ -152,8 +161,9 @@ def _unit(
     saved: frozenset[str],
     tied: bool = False,
     joined: bool = False,
+    everything: bool = False,
 ) -> Unit:
-    """``joined``: experts are one tensor, which is dequantised in one piece."""
+    """``joined``: experts are one tensor, which is dequantised in one piece; ``everything``: the head is quantised too."""
     elements = plain = Bulk(replicated=others)
     trained = Bulk(replicated=others) if full else NOTHING
     packed = state = NOTHING
@@ -162,7 +172,7 @@ def _unit(
         weights, bias = matrix.copies * matrix.inputs * matrix.outputs, matrix.copies * matrix.outputs * matrix.bias
         held = _cut(matrix, weights, bias)
         elements = elements + held
-        if is_quantized(matrix, quantized):
+        if everything or is_quantized(matrix, quantized):
             values, scales = _quantised(matrix, quantized)
             packed, state = packed + _cut(matrix, values, 0), state + _cut(matrix, scales, 0)
             plain = plain + _cut(matrix, 0, bias)

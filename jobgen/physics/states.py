@@ -38,7 +38,7 @@ def held(effective: Effective, stage: Stage) -> tuple[tuple[Unit, Any], ...]:
     if stage.head:
         units.append((found.head, 1))
         units.append((found.rest, 1))
-        if effective.arch.tied and not stage.embedding:
+        if not found.head.elements.whole and not stage.embedding:
             units.append((found.embedding, 1))
     return tuple(units)
 
@@ -149,7 +149,11 @@ def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any]
     if name in ("megatron", "megatron_half"):
         return [Term("gradients", "gradients", "allocated", ALWAYS & ~LOAD, kept, words + ", one buffer that stays",
                      "Megatron-LM core/distributed/param_and_grad_buffer.py")]  # fmt: skip
-    found = [Term("gradients", "gradients", "allocated", _alive(sizes.accumulation), kept, words, source)]
+    found = [Term("gradients", "gradients", "allocated", BACKWARD_END | STEP, kept, words, source)]
+    several = 1 * (sizes.accumulation > 1)
+    if not isinstance(several, int) or several:
+        found.append(Term("gradients_accumulated", "gradients", "allocated", FORWARD | LOSS | BACKWARD_START, several * kept,
+                          words + ", kept from the micro-steps before", source))  # fmt: skip
     if sharded.kind == "none" and _is_more(sizes.data, 1):
         found.append(Term(
             "ddp_buckets", "communication", "allocated", RUNNING, kept, f"DDP's buckets hold every gradient once more x {numbers.gradients:g} B",
@@ -174,12 +178,6 @@ def _flat(effective: Effective, units: tuple[tuple[Unit, Any], ...]) -> Bulk:
             result = result + unit.plain.times(count)
             result = result + unit.adapters.times(count)
     return result
-
-
-def _alive(accumulation: Any) -> int:
-    """Phases in which gradients exist: from the first micro-step on when they are accumulated."""
-    several = isinstance(accumulation, int | float) and accumulation > 1
-    return FORWARD | LOSS | BACKWARD_START | BACKWARD_END | STEP if several else BACKWARD_END | STEP
 
 
 def _is_more(value: Any, than: float) -> bool:

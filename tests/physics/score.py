@@ -1,4 +1,3 @@
-# ruff: noqa: T201
 """Scores estimates against published measurements, in process and in seconds (a tool for development, not a test).
 
     python tests/physics/score.py ROWS.csv MODELS.json EVALUATE.py [--worst N] [--source ID] [--out CSV] [--terms ROW]
