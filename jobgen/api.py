@@ -140,20 +140,21 @@ def read(source: str, sets: Sequence[str], stdin: IO[bytes] | None = None) -> Do
 
 def submission(document: Document, *, target: str | None = None, new: bool = False, wait: str = "") -> Request:
     """What ``submit`` would send for one job. Refused when it would not run. ``wait``: a Slurm dependency to add."""
-    from jobgen.schedulers.submit import Request, dependency
+    from jobgen.schedulers.after import dependency
+    from jobgen.schedulers.submit import Request
 
     chosen = target_of(document, target)
     spec = document.spec
     artifact = render(document, target=chosen)
     details = {"namespace": spec.kubernetes.namespace, "context": spec.kubernetes.context} if chosen in ("k8s", "trainjob", "jobset") else {}
-    waits = [dependency([(after.job, after.on) for after in spec.after], chosen), wait]
+    waits = dependency([(after.job, after.on) for after in spec.after], chosen, wait)
 
     def rename(suffix: str) -> Artifact:
         return render(document.edited({"name": spec.name + suffix}), target=chosen)
 
     return Request(
         spec.name, chosen, artifact, document.text or "", tuple(spec.launch.secrets), details,
-        ",".join(filter(None, waits)), new, rename,
+        waits, new, rename,
     )  # fmt: skip
 
 
@@ -169,8 +170,9 @@ def points(document: Document) -> list[Document]:
 def submit(document: Document, *, target: str | None = None, new: bool = False, say: Callable[[str], None] = lambda _: None) -> list[Receipt]:
     """Check, render and send every job of a spec; a live job with the same content is returned instead of sent again.
 
-    At most ``sweep.max_parallel`` points run at once (on Slurm, by dependencies).
+    At most ``sweep.max_parallel`` points run at once (on Slurm by dependencies; on this machine the call waits).
     """
+    from jobgen.schedulers.follow import wait_for_room
     from jobgen.schedulers.submit import scheduler, send
 
     jobs = points(document)
@@ -179,6 +181,8 @@ def submit(document: Document, *, target: str | None = None, new: bool = False, 
     service = scheduler(chosen)
     sent: list[Receipt] = []
     for index, point in enumerate(jobs):
+        if limit and chosen == "local":
+            wait_for_room(sent, limit, say)
         wait = f"afterany:{sent[index - limit].job_id}" if limit and index >= limit and chosen == "slurm" else ""
         sent.append(send(submission(point, target=chosen, new=new, wait=wait), service, new=new, say=say))
     return sent

@@ -254,15 +254,17 @@ def _logs(options: argparse.Namespace) -> int:
 def _cancel(options: argparse.Namespace) -> int:
     from jobgen.schedulers import follow
 
-    _say(follow.cancel(options.handle))
+    _say(follow.cancel(options.handle, _say))
     return DONE
 
 
 def _list(options: argparse.Namespace) -> int:
-    from jobgen.schedulers import follow
+    from jobgen.schedulers import follow, receipts
     from jobgen.show import jobs
 
     found = follow.listing()
+    for reason in receipts.broken():
+        _say(f"jobgen: {reason}")
     if options.format == "json":
         for receipt, status in found:
             _print(jobs.as_json(receipt, status))

@@ -25,7 +25,21 @@ class Conflict(SchedulerError):
     exit_status = 1
 
 
+class NeverStarts(SchedulerError):
+    """The job waits for what can no longer happen."""
+
+    exit_status = 1
+
+
 class Unsubmittable(SchedulerError):
     """The job cannot be sent from here as it is: a secret or a program is missing."""
 
     exit_status = 2
+
+
+class Unwritable(Unsubmittable):
+    """The state folder takes no more."""
+
+
+class Busy(SchedulerError):
+    """Another command is submitting this name right now."""

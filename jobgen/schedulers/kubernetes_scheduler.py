@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from jobgen.schedulers.errors import Conflict, SchedulerError, Unreachable
@@ -48,7 +49,7 @@ class KubernetesScheduler:
                 )
         raise SchedulerError(f"{MOST_RUNS} runs named {base} exist in namespace {api.namespace}: delete old ones")
 
-    def send(self, receipt: Receipt, request: Request, lock: Lock) -> str:
+    def send(self, receipt: Receipt, request: Request, lock: Lock, say: Say) -> str:
         """Apply every object in order, the job last; repeating it changes nothing."""
         api = self._api(receipt.details)
         artifact = request.artifact.text if receipt.details["run"] == 1 else request.renamed(f"-{receipt.details['run']}").text
@@ -86,7 +87,7 @@ class KubernetesScheduler:
         try:
             found = api.get(self.kind, name)
         except Missing:
-            return Status("cancelled", "DELETED", f"{self.kind} {name} is gone")
+            return Status("cancelled", "DELETED", f"{self.kind} {name} is gone", final=True)
         status = _status(found)
         if not status.live:
             return status
@@ -100,6 +101,10 @@ class KubernetesScheduler:
             return Status("running", status.native, status.reason, restarts, nodes)
         reason = self._waiting(api, found, pods) or status.reason
         return Status("queued" if not nodes else "running", status.native, "; ".join(filter(None, [f"pods: {words}" if words else "", reason])), restarts, nodes)
+
+    def statuses(self, runs: Sequence[Receipt]) -> list[Status]:
+        """One after the other."""
+        return [self.status(receipt) for receipt in runs]
 
     def _waiting(self, api: Api, found: dict[str, Any], pods: list[dict[str, Any]]) -> str:
         """Why it does not run, in the cluster's own words."""
@@ -242,7 +247,7 @@ def _status(found: dict[str, Any]) -> Status:
     conditions = {c["type"]: c for c in status.get("conditions", []) if c.get("status") == "True"}
     for native, phase in ENDED.items():
         if native in conditions:
-            return Status(phase, native, "" if phase == "succeeded" else str(conditions[native].get("message", "")))
+            return Status(phase, native, "" if phase == "succeeded" else str(conditions[native].get("message", "")), final=True)
     if _suspended(found):
         return Status("queued", "Suspended")
     for native in ("Running", "Restarting", "Created", "StartupPolicyInProgress"):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from jobgen.schedulers.errors import SchedulerError
 from jobgen.schedulers.receipts import Receipt, write
 from jobgen.schedulers.state import Status
 
@@ -25,20 +26,53 @@ LIMIT_MINUTES = 60 * 24 * 366
 
 
 def send(receipt: Receipt, script: Path) -> str:
-    """Start the run in the background; returns the controller's process id (for people; jobgen does not need it)."""
+    """Start the run in the background; returns the controller's process id (for people; jobgen does not need it).
+
+    submitit starts its controller as a child with jobgen's own streams and session. It is started from a process of a
+    session of its own, with none of them: so it outlives the terminal, and ``$(jobgen submit ...)`` does not wait for it.
+    """
+    (receipt.folder / "cancelled").unlink(missing_ok=True)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            _detach()
+            answer = f"+{_start(receipt.folder, script)}"
+        except BaseException as error:
+            answer = f"-{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):
+            os.write(writer, answer.encode("utf-8", "replace")[:4000])
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as source:
+        answer = source.read().decode("utf-8")
+    os.waitpid(child, 0)
+    if not answer.startswith("+"):
+        raise SchedulerError(f"the run could not be started: {answer[1:] or 'its starter was killed'}")
+    return answer[1:]
+
+
+def _detach() -> None:
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(null, stream)
+
+
+def _start(folder: Path, script: Path) -> str:
     from submitit.local.local import LocalExecutor
 
-    executor = LocalExecutor(receipt.folder / "submitit")
+    executor = LocalExecutor(folder / "submitit")
     executor.update_parameters(timeout_min=LIMIT_MINUTES, tasks_per_node=1)
-    (receipt.folder / "cancelled").unlink(missing_ok=True)
-    return str(executor.submit(Run(str(receipt.folder), str(script))).job_id)
+    return str(executor.submit(Run(str(folder), str(script), os.environ.get("CUDA_VISIBLE_DEVICES"))).job_id)
 
 
 class Run:
     """What submitit pickles and runs: the script, its output in ``output.log``, its exit status in ``ended``."""
 
-    def __init__(self, folder: str, script: str) -> None:
-        self.folder, self.script = folder, script
+    def __init__(self, folder: str, script: str, gpus: str | None) -> None:
+        self.folder, self.script, self.gpus = folder, script, gpus
 
     def __call__(self) -> int:
         folder = Path(self.folder)
@@ -55,7 +89,7 @@ class Run:
         with (folder / "output.log").open("ab", buffering=0) as output:
             child = subprocess.Popen(
                 ["bash", self.script], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, env=clean(dict(os.environ)),
+                start_new_session=True, env=clean(dict(os.environ), self.gpus),
             )  # fmt: skip
             write(folder / "group", str(child.pid))
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -68,9 +102,10 @@ class Run:
         return code
 
 
-def clean(environment: dict[str, str]) -> dict[str, str]:
-    """Without submitit's own variables, so that the program sees what it sees elsewhere."""
-    return {k: v for k, v in environment.items() if not k.startswith("SUBMITIT_")}
+def clean(environment: dict[str, str], gpus: str | None) -> dict[str, str]:
+    """Without submitit's own variables, so that the program sees what it sees elsewhere; submitit hides all GPUs."""
+    kept = {k: v for k, v in environment.items() if not k.startswith("SUBMITIT_") and k != "CUDA_VISIBLE_DEVICES"}
+    return kept if gpus is None else kept | {"CUDA_VISIBLE_DEVICES": gpus}
 
 
 def _signal_group(group: int, number: int) -> None:
@@ -97,15 +132,15 @@ def status(receipt: Receipt) -> Status:
     with contextlib.suppress(FileNotFoundError, ValueError):
         code = int((folder / "ended").read_text())
         if (folder / "cancelled").exists() and code:
-            return Status("cancelled", "CANCELLED", exit_code=str(code))
-        return Status("succeeded" if code == 0 else "failed", "ENDED", "" if code == 0 else f"exit status {code}", exit_code=str(code))
+            return Status("cancelled", "CANCELLED", exit_code=str(code), final=True)
+        return Status("succeeded" if code == 0 else "failed", "ENDED", "" if code == 0 else f"exit status {code}", exit_code=str(code), final=True)
     if running:
         return Status("running", "RUNNING", elapsed=_elapsed(folder))
     if (folder / "cancelled").exists():
-        return Status("cancelled", "CANCELLED")
+        return Status("cancelled", "CANCELLED", final=True)
     if not (folder / "group").exists() and time.time() - receipt.created < STARTING_SECONDS:
         return Status("queued", "STARTING")
-    return Status("failed", "GONE", "it was killed, or the machine was restarted")
+    return Status("failed", "GONE", "it was killed, or the machine was restarted", final=True)
 
 
 def _elapsed(folder: Path) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
 from typing import Any
 
 from jobgen.schedulers import local, tail
+from jobgen.schedulers.errors import SchedulerError, Unsubmittable
 from jobgen.schedulers.receipts import Lock, Receipt
 from jobgen.schedulers.state import Status
 from jobgen.schedulers.submit import Request, Say
@@ -16,16 +19,14 @@ class LocalScheduler:
     artifact_name = "job.sh"
 
     def scope(self, details: dict[str, Any]) -> str:
-        """This machine."""
-        import socket
-
-        return socket.gethostname()
+        """The machine."""
+        return str(details.get("host") or socket.gethostname())
 
     def prepare(self, request: Request) -> dict[str, Any]:
-        """Nothing stands before it."""
-        return {}
+        """Nothing stands before it; state may be shared with other machines."""
+        return {"host": socket.gethostname()}
 
-    def send(self, receipt: Receipt, request: Request, lock: Lock) -> str:
+    def send(self, receipt: Receipt, request: Request, lock: Lock, say: Say) -> str:
         """submitit's local executor."""
         return local.send(receipt, receipt.folder / self.artifact_name)
 
@@ -36,13 +37,17 @@ class LocalScheduler:
 
     def status(self, receipt: Receipt) -> Status:
         """By the run's own lock."""
+        if self.scope(receipt.details) != socket.gethostname():
+            return Status("unknown", "ELSEWHERE", f"it runs on {self.scope(receipt.details)}; ask there")
         return local.status(receipt)
+
+    def statuses(self, runs: Sequence[Receipt]) -> list[Status]:
+        """One after the other."""
+        return [self.status(receipt) for receipt in runs]
 
     def try_out(self, request: Request) -> str:
         """bash -n."""
         import subprocess
-
-        from jobgen.schedulers.errors import SchedulerError
 
         done = subprocess.run(["bash", "-n"], input=request.artifact.text, text=True, capture_output=True, check=False)
         if done.returncode:
@@ -60,4 +65,6 @@ class LocalScheduler:
 
     def logs(self, receipt: Receipt, rank: int | None, follow: bool, out: Any, say: Say) -> None:
         """The run's output file."""
-        tail.copy(lambda: list(local.log_files(receipt)), lambda: self.status(receipt).live, follow, out)
+        if rank is not None:
+            raise Unsubmittable("logs --rank: on this machine one file holds the output of all ranks; leave --rank out")
+        tail.copy(lambda: list(local.log_files(receipt)), lambda: self.status(receipt), follow, out, say)

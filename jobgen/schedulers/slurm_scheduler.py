@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from jobgen.schedulers import slurm, tail
 from jobgen.schedulers.errors import Unsubmittable
 from jobgen.schedulers.receipts import Lock, Receipt
 from jobgen.schedulers.state import Status
-from jobgen.schedulers.submit import Request, Say, output_folder
+from jobgen.schedulers.submit import Request, Say
 
 
 class SlurmScheduler:
@@ -20,46 +21,57 @@ class SlurmScheduler:
     artifact_name = "job.sh"
 
     def scope(self, details: dict[str, Any]) -> str:
-        """One login node, one cluster (SLURM_CONF names another)."""
-        import os
-
-        return os.environ.get("SLURM_CONF", "")
+        """The cluster."""
+        return str(details.get("cluster") or slurm.cluster())
 
     def prepare(self, request: Request) -> dict[str, Any]:
         """The log folder: Slurm opens the log before the script's first line."""
-        folder = output_folder(request.artifact.text, Path.cwd())
+        folder = slurm.output_folder(request.artifact.text, Path.cwd())
         if folder is None:
-            return {"submit_folder": str(Path.cwd())}
-        if "%" in str(folder):
-            raise Unsubmittable(f"slurm.output: the log folder {folder} holds a % that only Slurm can resolve, so it cannot be made before")
+            raise Unsubmittable("slurm.output: the log folder holds a % that only Slurm can resolve, so it cannot be made before")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Unsubmittable(f"slurm.output: the log folder {folder} cannot be made: {error.strerror}") from None
-        return {"log_folder": str(folder), "submit_folder": str(Path.cwd())}
+        return {"cluster": slurm.cluster(), "log_folder": str(folder), "submit_folder": str(Path.cwd())}
 
-    def send(self, receipt: Receipt, request: Request, lock: Lock) -> str:
+    def send(self, receipt: Receipt, request: Request, lock: Lock, say: Say) -> str:
         """sbatch."""
-        return slurm.send(receipt, receipt.folder / self.artifact_name, lock, request.dependency)
+        job_id, remarks = slurm.send(receipt, receipt.folder / self.artifact_name, lock, request.dependency)
+        if remarks:
+            say(remarks)
+        return job_id
 
     def lookup(self, receipt: Receipt) -> str | None:
-        """By the token in the job's comment."""
+        """By sbatch's answer, or the token in the job's comment."""
         return slurm.lookup(receipt)
 
     def status(self, receipt: Receipt) -> Status:
         """squeue, then sacct."""
-        return slurm.status(receipt.job_id) if receipt.job_id else Status("unknown", "UNSENT")
+        return self.statuses([receipt])[0]
+
+    def statuses(self, runs: Sequence[Receipt]) -> list[Status]:
+        """One question to each for all of them. Another cluster's jobs are not asked for: ids repeat."""
+        if not runs:
+            return []
+        here = slurm.cluster()
+        mine = [receipt for receipt in runs if self.scope(receipt.details) == here]
+        found = dict(zip((receipt.handle for receipt in mine), slurm.statuses(mine), strict=True))
+        return [
+            found.get(receipt.handle) or Status("unknown", "ELSEWHERE", f"it is on the cluster {receipt.details.get('cluster')}; ask there")
+            for receipt in runs
+        ]  # fmt: skip
 
     def try_out(self, request: Request) -> str:
         """sbatch --test-only."""
         with tempfile.TemporaryDirectory(prefix="jobgen-") as folder:
             script = Path(folder) / self.artifact_name
-            script.write_text(request.artifact.text, encoding="utf-8", newline="\n")
-            return slurm.test_only(script)
+            script.write_text(request.artifact.text, encoding="utf-8", errors="surrogateescape", newline="\n")
+            return slurm.test_only(script, request.dependency)
 
     def command(self, request: Request) -> str:
         """The sbatch call."""
-        return shlex.join(["sbatch", "--parsable", f"--comment={slurm.MARK}TOKEN", *([f"--dependency={request.dependency}", "--kill-on-invalid-dep=yes"] if request.dependency else []), self.artifact_name])
+        return shlex.join(slurm.command("TOKEN", self.artifact_name, request.artifact.text, request.dependency))
 
     def cancel(self, receipt: Receipt) -> str:
         """scancel."""
@@ -69,4 +81,6 @@ class SlurmScheduler:
 
     def logs(self, receipt: Receipt, rank: int | None, follow: bool, out: Any, say: Say) -> None:
         """The files that Slurm writes."""
-        tail.copy(lambda: list(slurm.log_files(receipt, rank)), lambda: self.status(receipt).live, follow, out)
+        if rank is not None:
+            raise Unsubmittable("logs --rank: on Slurm one file holds the output of all ranks; leave --rank out")
+        tail.copy(lambda: slurm.log_files(receipt), lambda: self.status(receipt), follow, out, say)

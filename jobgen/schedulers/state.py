@@ -18,8 +18,18 @@ class Status(NamedTuple):
     nodes: str = ""
     elapsed: str = ""
     exit_code: str = ""
+    final: bool = False
+    """Nothing can change it any more, so it may be remembered instead of asked for."""
 
     @property
     def live(self) -> bool:
         """It may still run."""
         return self.phase in LIVE
+
+    @property
+    def ending(self) -> bool:
+        """Its end is decided and its processes are not gone yet."""
+        return self.native == "COMPLETING"
+
+
+NEVER_SENT = Status("cancelled", "UNSENT", "never reached the scheduler", final=True)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import difflib
 import os
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jobgen.schedulers import receipts
-from jobgen.schedulers.errors import Conflict, Unsubmittable
+from jobgen.schedulers.errors import Conflict, SchedulerError, Unreachable, Unsubmittable, Unwritable
 from jobgen.schedulers.receipts import Lock, Receipt
-from jobgen.schedulers.state import Status
+from jobgen.schedulers.state import NEVER_SENT, Status
 
 if TYPE_CHECKING:
     from jobgen.targets.artifact import Artifact
 
 Say = Callable[[str], None]
+ENDING_SECONDS = 180.0
+"""How long a submit waits for an earlier run whose end is decided."""
 
 
 class Request(NamedTuple):
@@ -41,8 +43,9 @@ class Request(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The same name and content have the same digest."""
-        return receipts.digest(self.target, self.artifact.text)
+        """The same name and content have the same digest. A Slurm script with relative folders means those of here."""
+        here = [os.getcwd()] if self.target == "slurm" and '"$PWD"' in self.artifact.text else []
+        return receipts.digest(self.target, self.artifact.text, *here)
 
 
 class Scheduler(Protocol):
@@ -56,14 +59,18 @@ class Scheduler(Protocol):
     def prepare(self, request: Request) -> dict[str, Any]:
         """Everything that must stand before the call; returns further details."""
 
-    def send(self, receipt: Receipt, request: Request, lock: Lock) -> str:
-        """The call; returns the scheduler's own id."""
+    def send(self, receipt: Receipt, request: Request, lock: Lock, say: Say) -> str:
+        """The call; returns the scheduler's own id. Unreachable: it is not known whether it arrived; any other
+        SchedulerError: it did not."""
 
     def lookup(self, receipt: Receipt) -> str | None:
         """The id of a run whose answer was lost; None when it never arrived."""
 
     def status(self, receipt: Receipt) -> Status:
         """What the run is doing."""
+
+    def statuses(self, runs: Sequence[Receipt]) -> list[Status]:
+        """What many runs are doing, in as few questions as the scheduler allows."""
 
     def try_out(self, request: Request) -> str:
         """Let the scheduler judge the request without taking it."""
@@ -95,69 +102,93 @@ def scheduler(target: str) -> Scheduler:
     raise Unsubmittable(f"target {target} is not submitted: render the script and run it on the first host (jobgen render SPEC --target {target} | bash)")
 
 
-def dependency(after: Sequence[tuple[str, str]], target: str) -> str:
-    """``after`` as Slurm writes it, from (handle or job id, condition); other schedulers have none."""
-    if not after:
-        return ""
-    if target != "slurm":
-        raise Unsubmittable(f"after: {target} cannot make a job wait for another; submit it when the first has ended (jobgen submit --watch)")
-    kinds = {"success": "afterok", "end": "afterany", "failure": "afternotok", "start": "after"}
-    found = []
-    for handle, condition in after:
-        job_id = handle if handle.isdigit() else receipts.find(handle).job_id
-        if job_id is None:
-            raise Unsubmittable(f"after: {handle} has not reached Slurm yet")
-        found.append(f"{kinds[condition]}:{job_id}")
-    return ",".join(found)
-
-
 def send(wanted: Request, service: Scheduler, *, new: bool, say: Say) -> Receipt:
     """Send a request unless it is live already; returns its receipt."""
     missing = [name for name in wanted.secrets if name not in os.environ] if wanted.target in ("slurm", "local") else []
     if missing:
         raise Unsubmittable(f"launch.secrets: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set in this shell; export {'it' if len(missing) == 1 else 'them'} first")
-    scope = f"{wanted.target}/{service.scope(wanted.details)}/{wanted.name}"
-    with receipts.locked(scope) as lock:
-        for receipt in receipts.every():
-            if receipt.name != wanted.name or receipt.target != wanted.target or receipt.state == "ended":
-                continue
-            if service.scope(receipt.details) != service.scope(wanted.details):
-                continue
-            same = receipt.digest == wanted.digest
-            if receipt.state == "sending":
-                recovered = _recover(receipt, service)
-                if recovered is None:
-                    if same and not new:
-                        say(f"{receipt.handle} was being submitted when it was interrupted; going on")
-                        return _finish(receipt, wanted, service, lock)
-                    receipts.save(receipt._replace(state="ended"))
-                    continue
-                receipt = recovered
-            if not service.status(receipt).live:
-                receipts.save(receipt._replace(state="ended"))
-                continue
-            if new:
-                continue
-            if same:
-                say(f"{receipt.handle} is live already with the same content (--new starts another)")
-                return receipt
-            raise Conflict(_difference(receipt, wanted, service))
+    scope = service.scope(wanted.details)
+    with receipts.locked(f"{wanted.target}/{scope}/{wanted.name}", say) as lock:
+        earlier = [
+            receipt for receipt in receipts.of(wanted.name)
+            if receipt.target == wanted.target and receipt.state != "ended" and service.scope(receipt.details) == scope
+        ]  # fmt: skip
+        live, interrupted = _standing(earlier, service, say)
+        if not new:
+            for receipt in live:
+                if receipt.digest == wanted.digest:
+                    say(f"{receipt.handle} is live already with the same content (--new starts another)")
+                    return receipt
+            if live:
+                raise Conflict(_difference(live[0], wanted, service))
+        same = [receipt for receipt in interrupted if receipt.digest == wanted.digest and not new]
+        for receipt in interrupted:
+            if receipt not in same[:1]:
+                receipts.close(receipt, NEVER_SENT)
+        if same:
+            say(f"{same[0].handle} was being submitted when it was interrupted; going on")
+            again = same[0]._replace(details=same[0].details | {"attempted": time.time()})
+            return _finish(receipts.save(again), wanted, service, lock, say)
         details = wanted.details | service.prepare(wanted)
         receipt = receipts.create(
             wanted.name, wanted.target, wanted.digest,
             {service.artifact_name: wanted.artifact.text, "spec.yaml": wanted.spec_text}, details,
         )  # fmt: skip
-        return _finish(receipt, wanted, service, lock)
+        return _finish(receipt, wanted, service, lock, say)
 
 
-def _recover(receipt: Receipt, service: Scheduler) -> Receipt | None:
+def _standing(earlier: Sequence[Receipt], service: Scheduler, say: Say) -> tuple[list[Receipt], list[Receipt]]:
+    """Of earlier runs of a name: those that live, and those that were interrupted before they reached the scheduler.
+    The ends of all others are remembered."""
+    live, interrupted, sent = [], [], []
+    for receipt in earlier:
+        if receipt.state == "sending":
+            recovered = recover(receipt, service)
+            if recovered is None:
+                interrupted.append(receipt)
+                continue
+            receipt = recovered
+        sent.append(receipt)
+    for receipt, status in zip(sent, service.statuses(sent), strict=True):
+        if status.ending:
+            status = _ended(receipt, service, say)
+        if status.live:
+            live.append(receipt)
+        elif status.final:
+            receipts.close(receipt, status)
+    return live, interrupted
+
+
+def _ended(receipt: Receipt, service: Scheduler, say: Say) -> Status:
+    """The status once a run whose end is decided has gone."""
+    say(f"waiting for {receipt.handle}, which is ending")
+    deadline = time.monotonic() + ENDING_SECONDS
+    while (status := service.status(receipt)).ending and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return status
+
+
+def recover(receipt: Receipt, service: Scheduler) -> Receipt | None:
+    """A receipt whose answer was lost, with the answer; None when the run never arrived. Hold the lock of its name."""
     job_id = service.lookup(receipt)
     return None if job_id is None else receipts.save(receipt._replace(state="sent", job_id=job_id))
 
 
-def _finish(receipt: Receipt, wanted: Request, service: Scheduler, lock: Lock) -> Receipt:
+def _finish(receipt: Receipt, wanted: Request, service: Scheduler, lock: Lock, say: Say) -> Receipt:
     """The call itself, and its answer written down."""
-    return receipts.save(receipt._replace(job_id=service.send(receipt, wanted, lock), state="sent"))
+    try:
+        job_id = service.send(receipt, wanted, lock, say)
+    except Unreachable:
+        raise
+    except SchedulerError:
+        receipts.remove(receipt)
+        raise
+    sent = receipt._replace(job_id=job_id, state="sent")
+    try:
+        return receipts.save(sent)
+    except Unwritable as error:
+        say(f"{receipt.handle} is submitted as {job_id}, but that could not be written down: {error}")
+        return sent
 
 
 def _difference(receipt: Receipt, wanted: Request, service: Scheduler) -> str:
@@ -167,29 +198,8 @@ def _difference(receipt: Receipt, wanted: Request, service: Scheduler) -> str:
     except OSError:
         old = ""
     lines = list(difflib.unified_diff(old.splitlines(), wanted.artifact.text.splitlines(), f"live as {receipt.handle}", "now", lineterm="", n=1))
-    shown = "\n".join(lines[:60])
+    shown = "\n".join(lines[:60]) or "(the same script, submitted from another folder; its relative paths are others)"
     return (
         f"a job named {wanted.name} is live as {receipt.handle} with other content; "
         f"cancel it (jobgen cancel {receipt.handle}), give this one another name, or pass --new to run both:\n{shown}"
     )
-
-
-def output_folder(script: str, base: Path) -> Path | None:
-    """The folder of the script's ``#SBATCH --output``."""
-    import shlex
-
-    for line in script.splitlines():
-        if not line.startswith("#"):
-            break
-        if line.startswith("#SBATCH "):
-            for argument in _split(line.removeprefix("#SBATCH "), shlex.split):
-                if argument.startswith("--output="):
-                    return base / Path(argument.removeprefix("--output=")).parent
-    return None
-
-
-def _split(text: str, split: Callable[[str], Sequence[str]]) -> Sequence[str]:
-    try:
-        return split(text)
-    except ValueError:
-        return ()

@@ -18,6 +18,7 @@ def as_json(receipt: Receipt, found: Status) -> str:
         "schema": "jobgen.status/1", "handle": receipt.handle, "name": receipt.name, "target": receipt.target,
         "job_id": receipt.job_id, "created": receipt.created, **found._asdict(),
     }  # fmt: skip
+    del record["final"]
     return json.dumps(record, ensure_ascii=False)
 
 

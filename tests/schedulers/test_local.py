@@ -166,7 +166,7 @@ def test_watching_a_failed_job_says_so():
     out, said = io.StringIO(), []
     assert follow.watch(receipt, out=out, say=said.append).phase == "failed"
     assert out.getvalue() == "out\n"
-    assert "exit status 1" in said[0]
+    assert "exit status 1" in said[-1]
 
 
 def test_an_unknown_handle_is_refused():
