@@ -31,9 +31,9 @@ def flash_needs_ampere(case: Case) -> Outcome | None:
 
     The model loads; the first forward pass stops.
     """
-    if kernel(case) != "flash_attention_2" or not below(case, (8, 0)):
+    if case.spec.training.attention != "flash_attention_2" or not below(case, (8, 0)):
         return None
-    return Outcome("training.attention" if case.wrote("training.attention") else "resources.gpu", f"FlashAttention 2 does not run at {capability(case)}",
+    return Outcome("training.attention", f"FlashAttention 2 does not run at {capability(case)}",
                    "write training.attention: sdpa", SDPA)  # fmt: skip
 
 
@@ -50,9 +50,9 @@ def flash_half_only(case: Case) -> Outcome | None:
 
     In fp32 transformers warns at load and the kernel stops at the first forward pass.
     """
-    if kernel(case) not in FLASH or case.spec.training.precision != "fp32":
+    if case.spec.training.attention not in FLASH or case.spec.training.precision != "fp32":
         return None
-    return Outcome("training.attention" if case.wrote("training.attention") else "training.precision", f"{kernel(case)} takes fp16 and bf16, not fp32",
+    return Outcome("training.attention", f"{kernel(case)} takes fp16 and bf16, not fp32",
                    "write training.attention: sdpa", SDPA)  # fmt: skip
 
 
@@ -71,9 +71,9 @@ def flash_head_dim(case: Case) -> Outcome | None:
     Wider heads stop at the first forward pass.
     """
     widest = max((max(layer.head_dim, layer.value_dim) for layer in case.arch.layers), default=0)
-    if kernel(case) != "flash_attention_2" or widest <= 256:
+    if case.spec.training.attention != "flash_attention_2" or widest <= 256:
         return None
-    return Outcome("training.attention" if case.wrote("training.attention") else "model.name", f"the model's heads are {widest} wide; FlashAttention 2 takes at most 256",
+    return Outcome("training.attention", f"the model's heads are {widest} wide; FlashAttention 2 takes at most 256",
                    "write training.attention: sdpa", SDPA)  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def flash3_needs_hopper(case: Case) -> Outcome | None:
 
     It is written for H100 and H800 (and their relatives).
     """
-    if kernel(case) != "flash_attention_3" or case.gpu.compute_capability is None:
+    if case.spec.training.attention != "flash_attention_3" or case.gpu.compute_capability is None:
         return None
     if case.gpu.flash_attention_3 and case.v["cuda"] >= (12, 3):
         return None

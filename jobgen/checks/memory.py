@@ -18,6 +18,11 @@ NAMES = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer
          "context": "CUDA context and communicators"}  # fmt: skip
 
 
+def movable(case: Case) -> float:
+    """Paged optimizer states, which the driver moves to host memory when the card is full."""
+    return case.estimate.gpu.components.get("optimizer", 0.0) if case.effective.stepped.where == "managed" else 0.0
+
+
 def breakdown(case: Case) -> str:
     """The largest components of the peak phase."""
     gpu = case.estimate.gpu
@@ -105,9 +110,9 @@ def does_not_fit(case: Case) -> Outcome | None:
     Even the lower end of the estimate is above the memory of the card. jobgen estimate shows the terms and the phase.
     """
     estimate = case.estimate
-    if estimate.verdict != "does_not_fit":
-        return None
     gpu = estimate.gpu
+    if estimate.verdict != "does_not_fit" or gpu.low - movable(case) <= gpu.capacity:
+        return None
     low = f"at least {gib(gpu.low)} (expected {gib(gpu.device)})"
     return Outcome("resources.gpu", f"{low} on the worst GPU in the {gpu.phase.replace('_', ' ')} phase, of {gib(gpu.capacity)}: {breakdown(case)}", "")
 
@@ -127,7 +132,7 @@ def tight(case: Case) -> Outcome | None:
     """
     estimate = case.estimate
     gpu = estimate.gpu
-    if estimate.verdict != "tight" or gpu.device <= gpu.capacity:
+    if estimate.verdict == "fits" or gpu.device - movable(case) <= gpu.capacity or gpu.low - movable(case) > gpu.capacity:
         return None
     return Outcome(
         "resources.gpu",

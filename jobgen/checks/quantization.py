@@ -293,7 +293,7 @@ def below_documented_minimum(case: Case) -> Outcome | None:
 
     Below the documented set it fails in many ways: out of memory, dtype errors, checkpoints that cannot be written.
     """
-    if case.spec.parallelism.sharding not in SHARDS or not bnb4(case.spec):
+    if case.spec.parallelism.sharding not in SHARDS or not bnb4(case.spec) or case.spec.training.framework == "fsdp-qlora":
         return None
     least = {"bitsandbytes": (0, 43, 3), "accelerate": (1, 0, 1), "transformers": (4, 45), "peft": (0, 13, 1)}
     if case.spec.training.framework == "trl":
