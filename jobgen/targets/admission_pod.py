@@ -37,7 +37,7 @@ def troubles(job: Job, spec: Spec, target: Target) -> Iterator[Trouble]:
     """All of this file's."""
     yield from _metadata(spec)
     yield from _names(spec)
-    yield from _queue(spec)
+    yield from _queue(spec, target)
     for number, toleration in enumerate(spec.kubernetes.tolerations):
         yield from _toleration(toleration, f"kubernetes.tolerations.{number}")
     yield from _security(spec.kubernetes.security_context)
@@ -79,8 +79,11 @@ def _names(spec: Spec) -> Iterator[Trouble]:
             yield Trouble(f"kubernetes.{field}", f"{name!r} {wrong}", "the object's name")
 
 
-def _queue(spec: Spec) -> Iterator[Trouble]:
+def _queue(spec: Spec, target: Target) -> Iterator[Trouble]:
     kube = spec.kubernetes
+    if target == "trainjob" and kube.scheduler == "volcano" and kube.priority_class:
+        message = "with Volcano, Trainer 2.1 to 2.3 look the class up and their role may not: the TrainJob is refused"
+        yield Trouble("kubernetes.priority_class", message, "remove priority_class, or use target jobset")
     if kube.queue is not None and (wrong := grammar.subdomain(kube.queue) or grammar.label_value(kube.queue)):
         yield Trouble("kubernetes.queue", f"{kube.queue!r} {wrong}", "a queue's name")
     asked = [key for key in TOPOLOGIES if key in kube.annotations]

@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
             },
         },
     },
-    "volcano": {"job": {"mounts": [CLAIM]}, "spec": {"kubernetes": {"scheduler": "volcano", "queue": "training", "priority_class": "high"}}},
+    "volcano": {"job": {"mounts": [CLAIM]}, "spec": {"kubernetes": {"scheduler": "volcano", "queue": "training"}}},
     "coscheduling": {"job": {"mounts": [CLAIM], "nodes": 4}, "spec": {"kubernetes": {"scheduler": "coscheduling"}}},
     "kai": {"job": {"mounts": [CLAIM]}, "spec": {"kubernetes": {"scheduler": "kai", "queue": "team-a"}}},
     "efa": {

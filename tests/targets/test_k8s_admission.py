@@ -41,6 +41,7 @@ STRICTER = {
     "elastic on jobset": ({"spec": {"kubernetes": {"elastic": {"min_nodes": 1, "max_nodes": 2}}}}, "jobset", "kubernetes.elastic"),
     "elastic bounds": ({"job": {"rendezvous": "c10d"}, "spec": {"kubernetes": {"elastic": {"min_nodes": 3, "max_nodes": 4}}}}, "k8s", "kubernetes.elastic"),
     "gang on pytorchjob": ({"job": {"restarts": 1}, "spec": {"kubernetes": {"restart": "gang"}}}, "k8s", "kubernetes.restart"),
+    "priority class under volcano": ({"spec": {"kubernetes": {"scheduler": "volcano", "priority_class": "high"}}}, "trainjob", "kubernetes.priority_class"),
     "reserved variable": ({"job": {"env": {"MASTER_ADDR": "x"}}}, "k8s", "launch.env.MASTER_ADDR"),
     "jobgen's variable": ({"job": {"env": {"JOBGEN_ATTEMPT": "x"}}}, "k8s", "launch.env.JOBGEN_ATTEMPT"),
     "variable of 200 KB": ({"job": {"env": {"A": {"repeat": ["x", 200_000]}}}}, "k8s", "launch.env.A"),

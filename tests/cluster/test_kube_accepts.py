@@ -1,0 +1,69 @@
+"""The real API server, with the webhooks of PyTorchJob, TrainJob, JobSet and Kueue, takes what the targets write."""
+
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "targets")]
+
+import collect_refusals
+import jobs
+import kube
+from k8s_cases import CASES, PAIRS
+
+from jobgen.targets import stream
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.kube,
+    pytest.mark.skipif(
+        os.environ.get("JOBGEN_CLUSTER") != "1" and not kube.up(), reason="no test Kubernetes: tests/cluster/kube-up.sh starts one"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def namespace():
+    name = f"accept-{uuid.uuid4().hex[:8]}"
+    kube.kubectl("create", "namespace", name)
+    kube.kubectl("apply", "-f", "-", text=PRIORITY)
+    kube.kubectl("-n", name, "create", "serviceaccount", "trainer")
+    yield name
+    kube.kubectl("delete", "namespace", name, "--wait=false")
+
+
+PRIORITY = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+"""
+
+
+@pytest.mark.parametrize(("name", "target"), PAIRS)
+def test_the_server_takes_every_object(name, target, namespace):
+    job, spec = jobs.from_edit({**CASES[name], "spec": without_namespace(CASES[name].get("spec", {}))})
+    found = stream.objects(job._replace(name=f"{name}-{target}"), spec, target)
+    for sent in kube.with_pods(found, job.nodes):
+        done = kube.dry_run(sent, namespace)
+        assert done.returncode == 0, f"{sent['kind']}: {done.stderr}"
+        if sent["kind"] == "TrainingRuntime":  # a TrainJob's webhook looks for it, so it must really be there
+            kube.kubectl("-n", namespace, "apply", "--server-side", "--validate=strict", "-f", "-", text=json.dumps(sent))
+
+
+def without_namespace(spec):
+    kubernetes = {key: value for key, value in spec.get("kubernetes", {}).items() if key != "namespace"}
+    return {**spec, "kubernetes": kubernetes}
+
+
+@pytest.mark.parametrize("row", collect_refusals.rows(), ids=lambda row: row["id"])
+def test_the_server_still_refuses_what_problems_finds(row, namespace):
+    said = collect_refusals.ask(row, namespace)
+    assert said is not None
+    assert said[0] == row["object"]
+    assert said[1].replace(namespace, "default")[:60] == row["server"][:60]
