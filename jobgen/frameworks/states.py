@@ -6,7 +6,9 @@ runs (the first match). Bytes are per element; a rule is a line with its source,
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from jobgen.spec.record import NamedTuple
 
 Engine = Literal[
     "fp32", "autocast", "half", "fsdp", "deepspeed", "deepspeed_half", "deepspeed_plain", "megatron", "megatron_half"
@@ -95,6 +97,8 @@ RULES: tuple[Rule, ...] = (
     Rule("half", frozenset({"litgpt"}), None, _BF16,
          source="LitGPT: the recipes' precision is bf16-true (config_hub/finetune)"),
     Rule("half", frozenset({"fsdp-qlora"}), None, _BF16, source="fsdp_qlora train.py: precision bf16"),
+    Rule("half", frozenset({"axolotl"}), frozenset({"fsdp2"}), _BF16, _FULL,
+         source="axolotl monkeypatch/accelerate/fsdp2.py fsdp2_prepare_model: accelerate's upcast is left out"),
     Rule("fsdp", HF | frozenset({"verl"}), FSDP, _MIXED, _FULL,
          source="accelerate accelerator.py prepare_model, utils/fsdp_utils.py: upcast to fp32 when mixed precision is on"),
     Rule("fsdp", None, FSDP, _MIXED, _FULL,

@@ -5,7 +5,7 @@ Keys follow ``zero_optimization`` of the DeepSpeed configuration; sizes are elem
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from jobgen.spec.record import NamedTuple
 
 
 class Buckets(NamedTuple):

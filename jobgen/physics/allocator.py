@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.physics.arrays import larger
 from jobgen.physics.ledger import ALWAYS, BACKWARD_END, BACKWARD_START, FORWARD, LOSS, PHASES, Term, alive
 from jobgen.physics.sizes import Sizes, Stage
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobgen.catalog import counts
 from jobgen.effective import batch as batches
@@ -14,6 +14,7 @@ from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.stages import distinct, sizes, stages
 from jobgen.physics.storage import Storage, storage, trainable
 from jobgen.physics.time import Time, time
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective

@@ -73,7 +73,9 @@ def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     found = [
         Term("gathered", "communication", "allocated", PASS, layer, "the gathered layer at work (its buffer outlives it)", source),
         Term("prefetched", "communication", "allocated", FORWARD | BACKWARD_START, ahead, "the layer gathered ahead", source),
-        Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, numbers.reduce * gradient,
+        Term("unsharded_gradients", "communication", "allocated", BACKWARD_START | BACKWARD_END, numbers.compute * _experts(effective, sizes, stage),
+             "whole gradients of a layer's experts, made before the rest of the layer", source),
+        Term("reduced_gradients", "communication", "allocated", BACKWARD_END, numbers.reduce * gradient,
              "gradients of the layer before, whole, in the reduction's dtype, on their way", source),
     ]  # fmt: skip
     head = inventory(effective).head if inventory(effective).head.elements.whole else inventory(effective).embedding
@@ -94,6 +96,15 @@ def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     if sharded.kind == "fsdp1" and effective.spec.training.method != "full" and _reentrant(effective):
         found.append(_kept_gradients(effective, sizes, stage))
     return found
+
+
+def _experts(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
+    """Trained elements of the experts of one layer, of those the rank holds."""
+    best: Any = 0.0
+    for unit, count in zip(inventory(effective).layers, stage.layers, strict=True):
+        if not isinstance(count, int) or count:
+            best = larger(best, (unit.trained.expert - unit.adapters.expert) / (sizes.expert * sizes.expert_tensor))
+    return best
 
 
 def _reentrant(effective: Effective) -> bool:

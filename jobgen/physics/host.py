@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.catalog import counts
 from jobgen.effective.numbers import engine
@@ -13,6 +13,7 @@ from jobgen.physics.inventory import inventory
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.stages import stages
 from jobgen.physics.storage import storage, trainable
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective

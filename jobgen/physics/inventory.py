@@ -6,12 +6,13 @@ after this is multiplication by sizes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.catalog import counts
 from jobgen.catalog.arch import Arch, Layer, Matrix
 from jobgen.effective.quantization import BNB4, fused, is_quantized
 from jobgen.physics.sizes import Sizes
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective, Quantized

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobgen.catalog import counts
 from jobgen.physics.inventory import inventory
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective

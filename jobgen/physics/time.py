@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.catalog import counts
 from jobgen.catalog.arch import Layer
 from jobgen.physics.arrays import larger
 from jobgen.physics.sizes import Sizes
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective

@@ -131,6 +131,8 @@ def main() -> int:
             continue
         if row["outcome"] == "oom":
             oom.append((row["id"], answer["verdict"]))
+            if options.terms:
+                print(row["id"], "out of memory, verdict", answer["verdict"], json.dumps(spec), "\n" + breakdown(estimate))
             continue
         section, field = evaluate.METRIC.get(row["metric"] or "unspecified", evaluate.METRIC["unspecified"])
         measured, predicted = float(row["value_gib"]), answer[section][field]

@@ -55,8 +55,8 @@ def test_verdict_uses_the_range() -> None:
 
 def test_arrays_equal_scalars() -> None:
     numpy = pytest.importorskip("numpy")
-    from jobgen.physics.benchmark import SPEC
     from jobgen.effective.resolve import assume
+    from jobgen.physics.benchmark import SPEC
     from jobgen.spec import document
 
     many = candidates(4096)

@@ -34,8 +34,8 @@ def test_deepspeed_shards_sixteen_bytes_by_stage() -> None:
 
 
 def test_megatron_needs_eighteen_bytes_or_six_and_twelve_over_data_parallel_ranks() -> None:
-    from jobgen.physics.states import padded_vocabulary
     from jobgen.physics.stages import sizes, stages
+    from jobgen.physics.states import padded_vocabulary
 
     now = effective(training__framework="megatron-lm", parallelism__tensor=2, resources__gpus_per_node=8)
     numbers = sizes(now)
