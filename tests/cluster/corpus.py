@@ -54,7 +54,7 @@ COMMON: dict[str, tuple[Any, ...]] = {
     "storage": ("path", "claim", "both", "created", "scratch", "data"),
     "secrets": (0, 1, 3),
     "restarts": (0, 3),
-    "limit": (None, "24h", "1d 2h"),
+    "limit": (None, "24h", "90m"),
     "python": (None, "venv", "conda", "uv"),
     "steps": ("none", "setup", "prepare", "stage", "finish", "all"),
     "text": tuple(TEXTS),
@@ -289,7 +289,7 @@ def _slurm(spec: dict[str, Any], row: Row) -> None:
     if row["signal"] != "default":
         slurm["signal_before"] = row["signal"]
     extra: dict[str, dict[str, Any]] = {
-        "quoted": {"mail-user": "it's #1 \"of\" many", "begin": "now"}, "nodelist": {"nodelist": "node[1-4]", "nice": 100},
+        "quoted": {"mail-user": "it's #1 \"of\" many", "begin": "now"}, "nodelist": {"nodelist": f"node[1-{row['nodes']}]", "nice": 100},
         "mail": {"mail_type": "END,FAIL", "mail-user": "a@example.com"}, "array": {"array": "0-3"},
     }  # fmt: skip
     if row["extra"] in extra:
