@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -300,6 +302,121 @@ def test_pyxis_gets_the_image_the_mounts_and_the_variables(slurm, here):
     assert env["FAKEPYXIS_NO_MOUNT_HOME"] == "1"
     assert "MASTER_ADDR" in env["FAKEPYXIS_ENV"].split(",")
     assert not Path(f"/tmp/jobgen-{job}/scratch2").exists()
+
+
+def test_a_job_that_is_requeued_by_hand_goes_on(slurm, here):
+    job = submit(slurm, here, launch__restarts=2, training__max_steps=60)
+    slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
+    slurm.run("scontrol", "requeue", job)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    assert re.findall(r"rank 0: start at step (\d+)", slurm.log(job))[1] >= "10"
+
+
+def test_a_lost_node_costs_at_most_one_checkpoint_interval(slurm, here):
+    job = submit(slurm, here, launch__restarts=2, training__max_steps=60)
+    slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
+    slurm.run("scontrol", "update", "nodename=node4", "state=down", "reason=test")
+    try:
+        slurm.until(job, lambda: slurm.state(job) == "PENDING", 60, "requeue")
+    finally:
+        slurm.run("scontrol", "update", "nodename=node4", "state=resume", check=False)  # it may be back by itself
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    assert int(re.findall(r"rank 0: start at step (\d+)", slurm.log(job))[1]) >= 10
+    assert "rank 0: finished at step 60" in slurm.log(job)
+
+
+def test_a_full_disk_ends_the_job_and_leaves_the_last_checkpoint(slurm, here):
+    ck = here / "ck"
+    ck.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(ck)], check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        job = submit(slurm, here, launch__restarts=3, training__max_steps=60)
+        slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
+        with contextlib.suppress(OSError):
+            (ck / "rubbish").write_bytes(b"x" * 2_000_000)
+        assert slurm.wait(job) == "FAILED", slurm.log(job)
+        assert "No space left on device" in slurm.log(job)
+        assert int(slurm.field(job, "Restarts")) <= 1
+        assert json.loads((ck / "checkpoint-10" / "trainer_state.json").read_text()) == {"global_step": 10}
+    finally:
+        subprocess.run(["umount", str(ck)], check=False)
+
+
+def test_an_array_member_that_fails_fails_alone(slurm, here):
+    job = submit(slurm, here, training__max_steps=1, launch__prepare=['[ "$SLURM_ARRAY_TASK_ID" != 1 ]'], resources__nodes=1,
+                 slurm__extra={"array": "0-2", "nodelist": None})  # fmt: skip
+    assert [slurm.wait(f"{job}_{member}") for member in (0, 1, 2)] == ["COMPLETED", "FAILED", "COMPLETED"]
+
+
+def test_what_waits_for_a_failed_job_does_not_wait_for_ever(slurm, here):
+    """Pitfall 67."""
+    first = submit(slurm, here, training__max_steps=1, launch__env={"PROBE_EXIT": "3"})
+    second = submit(slurm, here, training__max_steps=1, after=[{"job": first}])
+    third = submit(slurm, here, training__max_steps=1, after=[{"job": first, "on": "end"}])
+    assert [slurm.wait(job) for job in (first, second, third)] == ["FAILED", "CANCELLED", "COMPLETED"]
+
+
+def test_two_jobs_on_one_node_have_ports_of_their_own(slurm, here):
+    """Pitfall 26."""
+    (here / "a").mkdir()
+    (here / "b").mkdir()
+    jobs = [submit(slurm, here / name, training__max_steps=5, resources__nodes=1, slurm__extra={"nodelist": "node3"}) for name in "ab"]
+    assert [slurm.wait(job) for job in jobs] == ["COMPLETED", "COMPLETED"]
+    assert len({probes(here / name)[0]["env"]["MASTER_PORT"] for name in "ab"}) == 2
+
+
+def test_a_rank_that_hangs_at_its_end_does_not_hold_the_job(slurm, here):
+    """Pitfall 27: srun --wait ends the others a minute after the first has ended."""
+    job = submit(slurm, here, training__max_steps=1, launch__env={"PROBE_SAYS_DONE": "1", "PROBE_HANGS_RANK": "3"})
+    assert slurm.wait(job, 150) == "COMPLETED", slurm.log(job)
+
+
+def test_a_program_that_hears_nothing_is_ended_in_time_and_goes_on(slurm, here):
+    """Pitfall 61: without this it would run into the limit, and Slurm would not start it again."""
+    job = submit(slurm, here, launch__restarts=2, training__max_steps=60, slurm__signal_before="18s", launch__env={"PROBE_DEAF_AT": "0"})
+    slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
+    slurm.run("scancel", "--signal=USR1", "--batch", job)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    assert slurm.field(job, "Restarts") == "1"
+    assert "told to stop" not in slurm.log(job)
+    assert int(re.findall(r"rank 0: start at step (\d+)", slurm.log(job))[1]) >= 10
+
+
+def test_preemption_of_which_the_batch_shell_is_not_told(slurm, here):
+    """Pitfall 59: without preempt_send_user_signal only the steps get SIGTERM; a program that leaves with 0 is not done."""
+    if os.environ.get("JOBGEN_CLUSTER") != "1":
+        pytest.skip("changes the configuration of the cluster: set JOBGEN_CLUSTER=1")
+    conf = Path("/etc/slurm/slurm.conf")
+    before = conf.read_text()
+    conf.write_text(before.replace("SlurmctldParameters=preempt_send_user_signal", "#SlurmctldParameters=preempt_send_user_signal"))
+    try:
+        slurm.run("scontrol", "reconfigure")
+        job = submit(slurm, here, launch__restarts=3, training__max_steps=60)
+        preempt(slurm, here, job, "saved 10")
+        assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+        log = slurm.log(job)
+        assert "time is up" not in log
+        assert "told to stop (15)" in log
+        assert len(re.findall(r"rank 0: start at step (\d+)", log)) == 2
+        assert "rank 0: finished at step 60" in log
+    finally:
+        conf.write_text(before)
+        slurm.run("scontrol", "reconfigure")
+
+
+def test_sbatch_takes_every_golden_script(slurm, here):
+    """But for what this cluster does not have: the reservation, the jobs that are waited for."""
+    folder = HERE.parent / "targets" / "golden" / "shell"
+    tried = 0
+    for path in sorted(folder.glob("*.sh")):
+        text = path.read_text()
+        if not text.startswith("#!/bin/bash\n#SBATCH"):
+            continue
+        text = text.replace("--reservation=res", "--begin=now").replace("afterok:1234,afterany:77", "singleton").replace("--contiguous", "--spread-job")
+        assert "to start at" in slurm.run("sbatch", "--test-only", cwd=here, stdin=text, check=False), path.name
+        tried += 1
+    assert tried >= 15
 
 
 TRAIN = HERE.parent.parent / "examples" / "tiny" / "train.py"

@@ -32,7 +32,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "resources__gpus_per_node": 8, "slurm__partition": "gpu", "slurm__qos": "normal", "slurm__constraint": "ib&h100",
         "slurm__reservation": "res", "slurm__requeue": True, "slurm__signal_before": "5m", "slurm__output": "/shared/logs of mine",
         "slurm__srun_args": ["--mpi=pmix"], "slurm__master_addr_suffix": "i",
-        "slurm__extra": {"comment": "it's mine", "nodelist": "node[1-4]", "mail-type": "END", "contiguous": True, "array": "0-3", "wckey": None},
+        "slurm__extra": {"comment": "it's mine", "nodelist": "node[1-2]", "mail-type": "END", "contiguous": True, "array": "0-3", "wckey": None},
         "slurm__array_limit": 2, "after": [{"job": "1234"}, {"job": "77", "on": "end"}], "launch__args": ["--text", "a b\n$x 'y' \"z\""],
         "launch__env": {"TEXT": "naïve 日本語"}, "checkpoint__resume": "/shared/old/checkpoint-5", "launch__restarts": 2,
     }),

@@ -23,7 +23,8 @@ def main():
     attempt = int(os.environ.get("JOBGEN_ATTEMPT", "0"))
     asked = []
     for number in (signal.SIGUSR1, signal.SIGTERM):
-        signal.signal(number, lambda received, _: asked.append(received))
+        deaf = os.environ.get("PROBE_DEAF_AT") == str(attempt)
+        signal.signal(number, signal.SIG_IGN if deaf else lambda received, _: asked.append(received))
     with open(os.path.join(directory, f"probe-{attempt}-{rank}.json"), "w", encoding="ascii") as file:
         environment = {os.fsdecode(k): os.fsdecode(v) for k, v in os.environb.items()}
         json.dump({"argv": sys.argv[1:], "env": environment, "host": socket.gethostname(), "pid": os.getpid(), "cwd": os.getcwd()}, file)
@@ -53,7 +54,7 @@ def main():
         print(f"rank 0: finished at step {step}", flush=True)
         if os.environ.get("PROBE_SAYS_DONE"):
             open(os.environ["JOBGEN_DONE_FILE"], "w").close()
-    time.sleep(float(os.environ.get("PROBE_LINGERS", "0")))
+    time.sleep(float(os.environ.get("PROBE_LINGERS", "0")) + 600 * (rank == int(os.environ.get("PROBE_HANGS_RANK", "-1"))))
     sys.exit(int(os.environ.get("PROBE_EXIT", "0")))
 
 

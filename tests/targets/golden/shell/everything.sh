@@ -19,7 +19,7 @@
 #SBATCH --dependency=afterok:1234,afterany:77
 #SBATCH --kill-on-invalid-dep=yes
 #SBATCH --comment='it'"'"'s mine'
-#SBATCH --nodelist='node[1-4]'
+#SBATCH --nodelist='node[1-2]'
 #SBATCH --mail-type=END
 #SBATCH --contiguous
 #SBATCH --array=0-3%2

@@ -49,7 +49,6 @@ same_run() {
   fi
 }
 same_run
-: >"$job_dir/started"
 export JOBGEN_RESUME_FROM=''
 say "attempt $JOBGEN_ATTEMPT on ${hosts//$'\n'/ }${JOBGEN_RESUME_FROM:+, from $JOBGEN_RESUME_FROM}"
 
