@@ -6,6 +6,7 @@ A template may print nothing but ``Shell``; ``finalize`` refuses everything else
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -140,14 +141,16 @@ def lines(texts: Iterable[str], origin: str) -> tuple[Shell, ...]:
 
 
 def _stands_alone(text: str) -> bool:
-    """Whether these lines can't swallow what follows them: quotes and brackets closed, no here-document."""
+    """Whether these lines can't swallow what follows them: quotes, brackets and compound commands closed, no
+    here-document, no operator at the end that waits for another command."""
     if "<<" in text or "\r" in text or text.endswith("\\") or _CONTROL.search(text.replace("\n", "").replace("\t", "")):
         return False
-    quoted, depth, index = "", 0, 0
+    quoted, depth, index, bare = "", 0, 0, list[str]()
     while index < len(text):
         char = text[index]
         if char == "\\" and quoted != "'":
             index += 1
+            bare.append("x")
         elif quoted:
             if char == quoted:
                 quoted = ""
@@ -155,6 +158,7 @@ def _stands_alone(text: str) -> bool:
                 return False
         elif char in "'\"":
             quoted = char
+            bare.append("x")
         elif char == "`":
             return False
         elif char == "#" and (index == 0 or text[index - 1] in " \t\n;"):
@@ -162,9 +166,25 @@ def _stands_alone(text: str) -> bool:
             continue
         elif char in "({":
             depth += 1
+            bare.append(char)
         elif char in ")}":
             depth -= 1
             if depth < 0:
                 return False
+            bare.append(char)
+        else:
+            bare.append(char)
         index += 1
-    return not quoted and depth == 0
+    return not quoted and depth == 0 and _complete("".join(bare))
+
+
+def _complete(bare: str) -> bool:
+    """Every compound command is closed, and nothing waits for a command. ``bare``: without quoted texts and comments."""
+    words = Counter(re.findall(r"[^\s;&|()]+", bare))
+    pairs = (("if", "fi"), ("case", "esac"), ("do", "done"), ("[[", "]]"))
+    loops = words["for"] + words["while"] + words["until"]
+    if any(words[opened] != words[closed] for opened, closed in pairs) or loops != words["do"]:
+        return False
+    if words.keys() & {"function", "coproc", "select"}:
+        return False
+    return not bare.rstrip().endswith(("|", "&&", "|&", "()"))
