@@ -53,6 +53,7 @@ def gpus_of_other_nodes(case: Case) -> Outcome | None:
                                     "resources.cpus_per_node": 90}),
     fix="less than what the scheduler gives of that node type",
     sources=(NODES, "aws/sagemaker-hyperpod-cli#383"),
+    because=("JG791",),
 )  # fmt: skip
 def memory_above_node(case: Case) -> Outcome | None:
     """More host memory than a job can get of that node
@@ -73,6 +74,7 @@ def memory_above_node(case: Case) -> Outcome | None:
     good=Example("full-32b-zero3", {"resources.node_type": "p4de.24xlarge", "resources.fabric": "efa", "resources.cpus_per_node": 96}),
     fix="at most the CPUs of the node type; less on Kubernetes, where the kubelet keeps some",
     sources=(NODES, "aws/sagemaker-hyperpod-cli#383; a vjepa2 manifest asks for all 192 CPUs of p5 and is never scheduled"),
+    because=("JG791",),
 )  # fmt: skip
 def cpus_above_node(case: Case) -> Outcome | None:
     """More CPUs than a job can get of that node

@@ -141,6 +141,7 @@ def gloo_interface(case: Case) -> Outcome | None:
     good=Example("full-32b-zero3", {"launch.env": {"OMP_NUM_THREADS": "12"}}),
     fix="remove it: the launcher and the target set it on every node",
     sources=("torch distributed/run.py", "kubeflow/trainer pkg/controller.v1/pytorch/envvar.go", "measured: MASTER_ADDR=localhost hangs on two nodes"),
+    because=("JG791",),
 )  # fmt: skip
 def launchers_own(case: Case) -> list[Outcome]:
     """A variable that the launcher sets
