@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from jobgen.spec.document import Document
 from jobgen.spec.document import load as load
 from jobgen.spec.problem import Problem
 from jobgen.spec.problem import SpecError as SpecError
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.checks.registry import Finding

@@ -6,7 +6,9 @@ activations) is derived from these tuples, so that no figure is written down twi
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from jobgen.spec.record import NamedTuple
 
 Part = Literal["embedding", "attention", "mlp", "expert", "shared_expert", "router", "head", "other"]
 """What a matrix belongs to. ``other`` is a part of another modality (vision or audio tower, projector)."""

@@ -7,9 +7,10 @@ of the catalogue: ``tests/catalog`` compares them with measurements on the meta 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from jobgen.catalog.arch import Arch, Layer, Matrix
+from jobgen.spec.record import NamedTuple
 
 Group = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "other"]
 GROUPS: dict[str, Group] = {

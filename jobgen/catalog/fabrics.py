@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from jobgen.catalog.errors import Unknown, nearest
 from jobgen.catalog.table import DATA
+from jobgen.spec.record import NamedTuple
 
 FOLDER = DATA / "fabrics"
 
@@ -23,7 +24,7 @@ class UnknownFabric(Unknown):
     kind = "fabric"
 
 
-class BadFabric(ValueError):  # noqa: N818
+class BadFabric(ValueError):
     """A profile file that cannot be used; the message names the key."""
 
 

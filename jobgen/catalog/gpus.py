@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 from jobgen.catalog.errors import UnknownGpu, nearest
 from jobgen.catalog.table import Row, key, number, rows, text, whole, yes
+from jobgen.spec.record import NamedTuple
 
 __all__ = ["Gpu", "Peaks", "UnknownGpu", "every", "find", "is_size_of", "names"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 from jobgen.catalog.errors import UnknownLink, nearest
 from jobgen.catalog.table import Row, key, number, rows, text
+from jobgen.spec.record import NamedTuple
 
 __all__ = ["Link", "Measurement", "UnknownLink", "bandwidth", "every", "find", "names"]
 

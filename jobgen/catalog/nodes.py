@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 from jobgen.catalog.errors import UnknownNode, nearest
 from jobgen.catalog.table import Row, key, number, rows, text, whole
+from jobgen.spec.record import NamedTuple
 
 __all__ = ["Node", "UnknownNode", "every", "find", "names"]
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from jobgen.catalog.markers import holds
+from jobgen.spec.record import NamedTuple
 
 DATA = Path(__file__).parent / "data" / "releases.jsonl"
 Version = tuple[int, ...]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.effective.setup import Effective, Facts
 from jobgen.effective.versions import Branch, Decision, Interval, Version, Versions, branches
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.physics.estimate import Estimate

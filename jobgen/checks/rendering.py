@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from jobgen.checks.case import Case
@@ -12,6 +12,7 @@ from jobgen.effective.resolve import assumed, beside
 from jobgen.effective.versions import Versions
 from jobgen.launch.job import Unrenderable
 from jobgen.spec.problem import SpecError
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.launch.job import Job

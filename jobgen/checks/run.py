@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobgen.checks.case import Case
 from jobgen.checks.forks import Memo, Shared, box
@@ -13,6 +13,7 @@ from jobgen.checks.unpinned import UNPINNED, Open, bounds, combine
 from jobgen.effective.options import with_file
 from jobgen.effective.setup import Facts
 from jobgen.effective.versions import Interval, Versions, branches
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.frameworks.config import Config

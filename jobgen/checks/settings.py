@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.effective.options import switch
 from jobgen.frameworks.config import NONE, Config
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.checks.case import Case

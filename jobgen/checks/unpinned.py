@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobgen.checks.registry import STAGES, Example, Outcome, Rule, rule
 from jobgen.effective.versions import Interval, Version, text
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.checks.case import Case

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobgen.catalog import counts
 from jobgen.effective.adapters import fused
 from jobgen.effective.quantization import BNB4, BNB8
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.checks.case import Case

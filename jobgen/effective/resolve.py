@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobgen import frameworks
 from jobgen.catalog import gpus, models, nodes
@@ -17,6 +17,7 @@ from jobgen.effective.setup import Effective, Facts
 from jobgen.effective.versions import Interval, Version, Versions
 from jobgen.spec.layout import layout
 from jobgen.spec.problem import Problem, SpecError
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.spec.document import Document

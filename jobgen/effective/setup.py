@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
+
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.catalog.arch import Arch

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.spec.problem import Problem, SpecError
 from jobgen.spec.read import read_text
+from jobgen.spec.record import NamedTuple
 
 
 class Config(NamedTuple):

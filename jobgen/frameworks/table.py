@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from jobgen.spec.record import NamedTuple
 
 Version = tuple[int, ...]
 Known = tuple[Version, Version]

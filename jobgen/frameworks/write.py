@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.frameworks import formats, module_name
 from jobgen.frameworks.config import NONE, Config
 from jobgen.frameworks.table import Framework, Known, Nothing, Option, Slot, Text
 from jobgen.frameworks.view import View
 from jobgen.spec.models import Spec
+from jobgen.spec.record import NamedTuple
 
 CONFIG = "{config}"
 """In commands and arguments: the path of the framework's file."""

@@ -6,7 +6,9 @@ No shell or YAML is written here: targets quote each word by the one function of
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from jobgen.spec.record import NamedTuple
 
 
 class Unrenderable(Exception):

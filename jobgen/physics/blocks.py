@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from jobgen.catalog.arch import Layer, Matrix
 from jobgen.physics import cost
 from jobgen.physics.cost import Unit
-from jobgen.physics.modules import Module, Norm, Style
+from jobgen.physics.modules import HF, Module, Norm, Style
 from jobgen.physics.tape import Kind, Tape, Value
+from jobgen.spec.record import NamedTuple
 
 
 class Build(NamedTuple):
@@ -39,7 +38,7 @@ class Build(NamedTuple):
     quantized_keeps_input: bool = False
     """The 4-bit matmul keeps its input although the weight is frozen (bitsandbytes before 0.43.2, MatMul4Bit)."""
     module: Module = Module()
-    style: Style = Style()
+    style: Style = HF
     compiled: bool = False
     gathers: bool = False
     """Under sequence parallelism the whole sequence is gathered before column-cut matrices and kept for their
@@ -158,6 +157,10 @@ def activation(tape: Tape, x: Value, name: str, native: bool = False) -> Value:
     if name in ("relu2", "relu_squared"):
         inner = tape.op([x], width, size, unit, save_output=True)
         return tape.op([inner], width, size, unit, [inner])
+    if name == "xielu":  # transformers activations.py XIELUActivation, without its optional kernel
+        mask = Value(width, 1, unit, False)
+        parts = [tape.op([x], width, size, unit, [x]) for _ in range(3)]
+        return tape.op(parts, width, size, unit, [*parts, mask])
     if name == "gelu_new" and not native:  # 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
         cube = tape.op([x], width, size, unit, [x])
         inner = tape.op([x, cube], width, size, unit, forward=cube.cost)

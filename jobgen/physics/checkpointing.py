@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from jobgen.physics import cost
 from jobgen.physics.cost import ZERO, Cost
 from jobgen.physics.tape import Profile
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Activations

@@ -6,9 +6,10 @@ sizes. ``Cost`` holds one coefficient per product; ``bytes_of`` multiplies, by o
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from jobgen.physics.sizes import Sizes
+from jobgen.spec.record import NamedTuple
 
 Unit = Literal["token", "sequence", "tensor", "row", "row_tensor", "square", "mask", "fixed", "fixed_tensor", "fixed_expert"]
 """What a coefficient is multiplied by.

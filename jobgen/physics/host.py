@@ -112,6 +112,9 @@ def _offloaded(effective: Effective, sizes: Sizes) -> list[Part]:
             rounded = sizes.ranks_per_node * (_pinned(4.0 * each) - 4.0 * each)
             found.append(Part("optimizer_rounding", "steady", buffers * rounded, "pinned masters and gradients rounded up to powers of two",
                               "ATen CachingHostAllocator.h; DeepSpeed stage3.py fp32 partitions of sub_group_size"))  # fmt: skip
+    if effective.stepped.where == "managed":
+        found.append(Part("paged", "steady", effective.stepped.moments_bytes * trained / max(1, effective.sharded.optimizer) * sizes.ranks_per_node,
+                          "paged moments when the driver moved them off the GPU", "bitsandbytes functional.get_paged: cudaMallocManaged"))  # fmt: skip
     if "nvme" in (placed.parameters, placed.optimizer):
         found.append(Part("nvme_buffers", "steady", sizes.ranks_per_node * SWAP_BUFFERS * SWAP_BUFFER * 2.0, "pinned buffers of the swapper",
                           "DeepSpeed runtime/zero/offload_config.py: buffer_count 5, buffer_size 1e8"))  # fmt: skip

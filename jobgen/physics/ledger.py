@@ -6,7 +6,9 @@ numpy arrays; the functions here use operators only, so that one spec and a mill
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from jobgen.spec.record import NamedTuple
 
 Bytes = Any
 """A number of bytes, or a numpy array of them."""

@@ -8,10 +8,11 @@ the last layer's backward begins.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.physics.ledger import EVALUATE, LOSS, Term
 from jobgen.physics.sizes import Sizes, Stage
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.effective.setup import Effective

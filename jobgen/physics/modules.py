@@ -6,7 +6,9 @@ their own modules or fused kernels. Every entry names the file it was read in.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from jobgen.spec.record import NamedTuple
 
 Norm = Literal["rms", "rms_float32", "layer", "layer_float32", "layer_cast", "fused", "fused_float32"]
 """How a norm is computed.
@@ -40,6 +42,12 @@ class Module(NamedTuple):
     """Eager scores pass a dropout: one byte of mask and a scaled copy per score."""
     parallel: bool = False
     """Attention and MLP both read the layer's input, each through a norm of its own."""
+    value_norm: bool = False
+    """Values pass a norm without a weight."""
+    router_norm: bool = False
+    """The router has a norm and a scale of its own."""
+    all_experts: bool = False
+    """Every expert sees every token, scaled by its score (zero where it was not chosen)."""
     clamped: bool = False
     """Experts clamp gate and up and use ``gate * sigmoid(alpha * gate) * (up + 1)``."""
     softcap: bool = False
@@ -52,7 +60,7 @@ MODULES: dict[str, Module] = {
     "gemma2": Module("rms_float32", "both", softcap=True),
     "gemma3": Module("rms_float32", "both"),
     "gemma3_text": Module("rms_float32", "both"),
-    "gemma4": Module("rms_float32", "both"),
+    "gemma4": Module("rms_float32", "both", value_norm=True, router_norm=True),
     "gpt_oss": Module("rms_float32", softmax="sink", clamped=True),
     "olmo": Module("layer_cast"),
     "olmo2": Module("rms_float32", "post"),
@@ -64,7 +72,7 @@ MODULES: dict[str, Module] = {
     "phi3": Module(positions="partial"),
     "stablelm": Module("layer", positions="partial"),
     "gpt_neox": Module("layer", positions="partial", parallel=True),
-    "gptj": Module("layer", positions="partial"),
+    "gptj": Module("layer"),
     "nemotron": Module("layer", positions="partial"),
     "falcon": Module("layer", softmax="native", parallel=True),
     "bloom": Module("layer", positions="none"),
@@ -86,6 +94,9 @@ MODULES: dict[str, Module] = {
     "glm4_moe_lite": Module(router_float32=True),
     "glm_moe_dsa": Module(router_float32=True),
     "dots1": Module(router_float32=True),
+    "hunyuan_v1_moe": Module(router_float32=True),
+    "llama4": Module(all_experts=True),
+    "llama4_text": Module(all_experts=True),
     "ernie4_5_moe": Module(router_float32=True),
 }
 

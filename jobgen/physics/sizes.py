@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+from jobgen.spec.record import NamedTuple
 
 Number = Any
 """An int or float, or a numpy array of them."""
@@ -39,7 +41,7 @@ class Sizes(NamedTuple):
 class Stage(NamedTuple):
     """What one pipeline stage holds. ``layers[i]`` counts the layers of kind ``arch.layers[i]`` on it."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index on purpose
     layers: tuple[Number, ...]
     embedding: bool
     head: bool

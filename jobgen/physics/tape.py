@@ -9,10 +9,11 @@ torch/csrc/autograd/engine.cpp and input_buffer.cpp, PyTorch 2.13).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from jobgen.physics import cost
 from jobgen.physics.cost import ZERO, Cost, Unit
+from jobgen.spec.record import NamedTuple
 
 Kind = Literal["op", "matmul", "addmm", "attention", "reduce"]
 """What a policy can ask about an operation: matmul is torch's ``mm``, addmm one with a bias, a grouped one or a bmm."""

@@ -6,9 +6,10 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.schedulers.errors import SchedulerError, Unreachable
+from jobgen.spec.record import NamedTuple
 
 MANAGER = "jobgen"
 """Field manager of every apply."""

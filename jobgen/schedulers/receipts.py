@@ -18,10 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.schedulers.errors import Busy, NoSuchJob, Unsubmittable, Unwritable
 from jobgen.schedulers.state import Status
+from jobgen.spec.record import NamedTuple
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 NOTICE_SECONDS = 1.0

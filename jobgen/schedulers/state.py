@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from jobgen.spec.record import NamedTuple
 
 Phase = Literal["queued", "running", "succeeded", "failed", "cancelled", "unknown"]
 LIVE: frozenset[Phase] = frozenset({"queued", "running"})

@@ -6,12 +6,13 @@ import difflib
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jobgen.schedulers import receipts
 from jobgen.schedulers.errors import Conflict, SchedulerError, Unreachable, Unsubmittable, Unwritable
 from jobgen.schedulers.receipts import Lock, Receipt
 from jobgen.schedulers.state import NEVER_SENT, Status
+from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
     from jobgen.targets.artifact import Artifact

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from jobgen.spec.fields import repr_plain, split
 from jobgen.spec.layout import LayoutError, layout
 from jobgen.spec.merge import SETS, Layer
 from jobgen.spec.models import Spec
 from jobgen.spec.problem import Problem
+from jobgen.spec.record import NamedTuple
 from jobgen.spec.validate import problem, value_at
 
 

@@ -6,13 +6,14 @@ import types
 import typing
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, Literal, NamedTuple, Union
+from typing import Any, Literal, Union
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jobgen.spec.models import Spec
 from jobgen.spec.problem import Path
+from jobgen.spec.record import NamedTuple
 from jobgen.spec.units import COUNT_FORMS, DURATION_FORMS, SIZE_FORMS, parse_count, parse_duration, parse_size
 
 _FORMS = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from jobgen.spec.models import Spec
+from jobgen.spec.record import NamedTuple
 
 
 class Fault(NamedTuple):

@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.spec.problem import Origin, Path, Problem, SpecError, dotted
 from jobgen.spec.read import Reading, read_text
+from jobgen.spec.record import NamedTuple
 from jobgen.spec.source import read_file
 
 SHORT: dict[Path, str] = {

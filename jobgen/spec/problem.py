@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+from jobgen.spec.record import NamedTuple
 
 Path = tuple[str | int, ...]
 """A place in a plain tree: keys and list indexes."""

@@ -5,10 +5,11 @@ Driven from the parser's events with a stack, so that nesting costs no recursion
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.spec import scalars
 from jobgen.spec.problem import Path, Problem, SpecError, dotted
+from jobgen.spec.record import NamedTuple
 from jobgen.spec.syntax import explain
 
 MAX_DEPTH = 32

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.launch.job import Job, RunTime, Unrenderable
 from jobgen.spec.models import Spec
+from jobgen.spec.record import NamedTuple
 from jobgen.targets import grammar, inside, pod
 from jobgen.targets.lifetime import Target
 from jobgen.targets.words import LONGEST

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from jobgen.spec.record import NamedTuple
 
 
 class Artifact(NamedTuple):

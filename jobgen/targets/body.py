@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobgen.launch.job import File, Job, RunTime, Unrenderable, Variable, Word
+from jobgen.spec.record import NamedTuple
 from jobgen.targets import template
 from jobgen.targets.words import NAMES, Shell, Unquotable, assignment, constant, joined, lines, program, quote, shell
 

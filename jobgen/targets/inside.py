@@ -7,10 +7,10 @@ the first node while the others wait for its port, the checkpoint to resume from
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from jobgen.catalog.fabrics import Fabric
 from jobgen.launch.job import Job, Word
+from jobgen.spec.record import NamedTuple
 from jobgen.targets import body, template
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.words import Shell, assignment, constant, joined, lines, program, quote, shell

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from jobgen.launch.job import Job
 from jobgen.spec.models import Spec
+from jobgen.spec.record import NamedTuple
 
 Target = Literal["k8s", "trainjob", "jobset"]
 Mode = Literal["gang", "pod", "never", "elastic"]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from jobgen.spec.record import NamedTuple
 
 Object = dict[str, Any]
 

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jobgen.catalog import fabrics
 from jobgen.catalog.fabrics import Fabric
 from jobgen.launch.job import Job, Mount
 from jobgen.spec.models import Spec
+from jobgen.spec.record import NamedTuple
 from jobgen.targets import device, inside, skeleton
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.lifetime import Lifetime, Target, lifetime

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from jobgen.launch.job import RunTime, Unrenderable, Word
+from jobgen.spec.record import NamedTuple
 
 LONGEST = 131_071
 """Bytes of one argument or ``NAME=value`` that Linux hands to a program (MAX_ARG_STRLEN less the final NUL)."""

@@ -5,11 +5,10 @@ Shapes: DeepSeek-V2 report (2405.04434, section 2.1) and transformers 5.24.0 mod
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from jobgen.catalog.arch import Arch, Layer, Matrix
 from jobgen.catalog.families import parts, transformer
 from jobgen.catalog.families.fields import Fields
+from jobgen.spec.record import NamedTuple
 
 COUNT = ("n_routed_experts", "num_experts", "num_local_experts")
 MOES = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from jobgen.catalog.arch import Layer, Matrix, Mixer
 from jobgen.catalog.families import parts
 from jobgen.catalog.families.fields import Fields
+from jobgen.spec.record import NamedTuple
 
 
 class Recurrent(NamedTuple):

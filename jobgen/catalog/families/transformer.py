@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from jobgen.catalog.arch import Arch, Layer, Matrix, Mixer
 from jobgen.catalog.families import parts
 from jobgen.catalog.families.fields import Fields
+from jobgen.spec.record import NamedTuple
 
 SEPARATE = ("q_proj", "k_proj", "v_proj", "o_proj")
 GATED = ("gate_proj", "up_proj", "down_proj")

@@ -5,10 +5,9 @@ Shapes read from transformers 5.24.0; nothing here is split by tensor parallelis
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from jobgen.catalog.arch import Matrix
 from jobgen.catalog.families.fields import Fields
+from jobgen.spec.record import NamedTuple
 
 DEEPSTACK = 3
 """Layers of Qwen3-VL's tower that feed early text layers, where the configuration does not list them."""

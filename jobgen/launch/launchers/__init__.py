@@ -6,9 +6,10 @@ None of them knows a scheduler: node ranks and addresses are run-time words.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from jobgen.launch.job import Command, File, RunTime, Unrenderable, Variable, Word, word
+from jobgen.spec.record import NamedTuple
 
 __all__ = ["Program", "Ranks", "Start", "address", "begin"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 from jobgen.launch.job import Job, Mount, RunTime, Unrenderable, Word, word
 from jobgen.spec.models import Spec
+from jobgen.spec.record import NamedTuple
 from jobgen.targets.words import Shell
 
 SET_BY_SCRIPT = (
