@@ -209,8 +209,8 @@ def _optimizer(
         ))  # fmt: skip
     elif stepped.moments_bytes and stepped.where == "managed":
         result.append(Term(
-            "paged_moments", "optimizer", "device", STEP, stepped.moments_bytes * share,
-            "paged moments, in managed memory that torch does not count", known.source,
+            "paged_moments", "optimizer", "device", 0, stepped.moments_bytes * share,
+            "paged moments: managed memory, which the driver moves to the host where it is needed, counted there", known.source,
         ))  # fmt: skip
     if effective.offloaded.optimizer != "gpu":
         return result
