@@ -457,3 +457,19 @@ def test_torchrun_training_outlives_its_time_limit(slurm, here, torch_venv):
     assert stopped
     assert starts == ["0", *stopped]
     assert "finished at step 100" in log
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed", "srun"])
+def test_every_launcher_joins_two_nodes_in_one_world(slurm, here, torch_venv, launcher):
+    """Pitfalls 18, 23, 25, 39, 40 with the real launchers."""
+    if launcher != "srun" and not (torch_venv / "bin" / launcher).exists():
+        pytest.skip(f"{launcher} is not in {torch_venv} (JOBGEN_TORCH)")
+    words = ["two words", "$HOME", "it's"]
+    job = train(slurm, here, torch_venv, launch__launcher=launcher, launch__entrypoint=str(HERE / "programs" / "allreduce.py"), launch__args=words,
+                launch__env={"GLOO_SOCKET_IFNAME": "eth0", "DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true"})  # fmt: skip
+    assert slurm.wait(job, 240) == "COMPLETED", slurm.log(job)
+    said = sorted((json.loads(one) for one in re.findall(r"RESULT (\{.*?\})", slurm.log(job))), key=lambda one: one["rank"])
+    assert [(one["rank"], one["world"], one["host"], one["sum"]) for one in said] == [
+        (0, 4, "node3", 10.0), (1, 4, "node3", 10.0), (2, 4, "node4", 10.0), (3, 4, "node4", 10.0),
+    ]  # fmt: skip
+    assert all(one["argv"][-3:] == words for one in said)
