@@ -31,7 +31,8 @@ class Report(NamedTuple):
     """What ``check`` found in one spec."""
 
     file: str
-    text: str | None
+    sources: Mapping[str, str]
+    """The texts of the files that positions point into."""
     verdict: str
     """``pass``, ``pass_with_warnings``, ``error``, or ``unreadable``."""
     findings: tuple[Finding, ...]
@@ -69,15 +70,15 @@ def check(
     from jobgen.effective.resolve import facts, known
 
     found = findings(document, facts(document), known(document, environment), target=target, select=select, ignore=ignore)
-    return Report(document.file, document.text, verdict(found), found)
+    return Report(document.file, document.sources, verdict(found), found)
 
 
 def unreadable(file: str, error: SpecError) -> Report:
     """The report of a spec that cannot be read: its problems as findings."""
     from jobgen.checks.registry import Finding
 
-    found = tuple(Finding(p.code, "error", p.path, p.line, p.column, p.message, p.fix, "") for p in error.problems)
-    return Report(file, error.sources.get(file), "unreadable", found)
+    found = tuple(Finding(p.code, "error", p.path, p.line, p.column, p.message, p.fix, "", file="" if p.file == file else p.file) for p in error.problems)
+    return Report(file, error.sources, "unreadable", found)
 
 
 def estimate(document: Document, *, environment: Mapping[str, str] | None = None) -> Estimate:

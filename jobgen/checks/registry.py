@@ -85,6 +85,8 @@ class Finding(NamedTuple):
     edits: Mapping[str, Any] | None = None
     ignored: str | None = None
     """The reason when ``ignore`` names it."""
+    file: str = ""
+    """The file the position is in, where it is not the spec itself (a profile, ``--set``)."""
 
 
 RULES: dict[str, Rule] = {}

@@ -144,7 +144,7 @@ def _place(document: Document, rule: Rule, outcome: Outcome, config: Config) -> 
     origin = document.locate(path)
     return Finding(
         rule.code, outcome.severity or rule.severity, path, origin.line, origin.column, message, outcome.fix,
-        "; ".join(rule.sources), rule.stage, edits,
+        "; ".join(rule.sources), rule.stage, edits, file="" if origin.file == document.file else origin.file,
     )  # fmt: skip
 
 

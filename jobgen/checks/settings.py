@@ -82,30 +82,11 @@ def number(case: Case, *names: str) -> float | None:
 
 def config_of(case: Case) -> Config:
     """``training.config`` as it is read; empty where there is none or it cannot be read (another rule says so)."""
-    name = case.spec.training.config
-    if name is None:
+    if case.spec.training.config is None:
         return NONE
-    from jobgen.effective.resolve import beside
+    from jobgen.effective.resolve import framework_file
 
-    path = beside(case.document, name)
-    try:
-        stat = path.stat()
-    except (OSError, ValueError):
-        return NONE
-    return _read(str(path), name, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=64)
-def _read(path: str, name: str, _changed: int, _size: int) -> Config:
-    from pathlib import Path
-
-    from jobgen.frameworks.config import read_config
-    from jobgen.spec.problem import SpecError
-
-    try:
-        return read_config(Path(path).read_text(encoding="utf-8"), name)
-    except (OSError, UnicodeDecodeError, SpecError):
-        return NONE
+    return framework_file(case.document)
 
 
 def flags_of(case: Case) -> dict[str, tuple[Any, int]]:

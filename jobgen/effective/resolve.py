@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from jobgen.catalog.arch import Arch
 from jobgen.catalog.gpus import Gpu, Peaks
 from jobgen.catalog.nodes import Node
 from jobgen.effective.libraries import canonical, interval_of, newest, pinned
+from jobgen.effective.options import with_file
 from jobgen.effective.setup import Effective, Facts
 from jobgen.effective.versions import Interval, Version, Versions
+from jobgen.frameworks.config import NONE, Config
 from jobgen.spec.layout import layout
 from jobgen.spec.problem import Problem, SpecError
 from jobgen.spec.record import NamedTuple
@@ -132,6 +135,29 @@ def beside(document: Document, path: str) -> Path:
     return Path(document.file).parent / written
 
 
+def framework_file(document: Document) -> Config:
+    """``training.config`` as it is read; empty where there is none or it cannot be read (a rule says so)."""
+    name = document.spec.training.config
+    if name is None:
+        return NONE
+    path = beside(document, name)
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):
+        return NONE
+    return _read(path, name, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, name: str, _changed: int, _size: int) -> Config:
+    from jobgen.frameworks.config import read_config
+
+    try:
+        return read_config(path.read_text(encoding="utf-8"), name)
+    except (OSError, UnicodeDecodeError, SpecError):
+        return NONE
+
+
 def known(document: Document, environment: Mapping[str, str] | None = None) -> dict[str, Interval]:
     """What is known of each library: what the spec says, then the environment, then what framework releases pin.
 
@@ -194,7 +220,7 @@ def assume(document: Document, environment: Mapping[str, str] | None = None) -> 
     """The set-up of one estimate: open version questions are answered by the assumed releases."""
     intervals = known(document, environment)
     versions = Versions(intervals, prefer=assumed(intervals))
-    return Assumed(Effective(facts(document), versions), versions)
+    return Assumed(Effective(with_file(facts(document), framework_file(document).values), versions), versions)
 
 
 def capacity_bytes(gpu: Gpu) -> int:

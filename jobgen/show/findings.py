@@ -21,7 +21,7 @@ def text(report: Report, width: int = 0) -> str:
     lines: list[str] = []
     for finding in report.findings:
         lines.append(headline(report.file, finding))
-        lines.extend(quoted(report.text, finding.line, finding.column))
+        lines.extend(quoted(report.sources.get(finding.file or report.file), finding.line, finding.column))
         lines.extend(f"    fix: {line}" if index == 0 else f"         {line}" for index, line in enumerate(finding.fix.splitlines()))
         if finding.ignored is not None:
             lines.append(f"    ignored: {finding.ignored or 'no reason given'}")
@@ -34,7 +34,7 @@ def text(report: Report, width: int = 0) -> str:
 def headline(file: str, finding: Finding) -> str:
     """``SPEC:14:5: error JG102: ...``."""
     where = f"{finding.path}: " if finding.path else ""
-    return f"{file}:{finding.line}:{finding.column}: {finding.severity} {finding.code}: {where}{finding.message}"
+    return f"{finding.file or file}:{finding.line}:{finding.column}: {finding.severity} {finding.code}: {where}{finding.message}"
 
 
 def quoted(text: str | None, line: int, column: int) -> list[str]:
@@ -75,7 +75,7 @@ def github(report: Report) -> str:
     for finding in report.findings:
         if finding.ignored is not None:
             continue
-        place = f"file={_property(report.file)},line={finding.line},col={finding.column},title={_property(finding.code)}"
+        place = f"file={_property(finding.file or report.file)},line={finding.line},col={finding.column},title={_property(finding.code)}"
         lines.append(f"::{_LEVEL[finding.severity]} {place}::{_message(f'{finding.message}. Fix: {finding.fix}')}")
     return "\n".join(lines)
 
@@ -110,7 +110,7 @@ def sarif(reports: Sequence[Report]) -> str:
         "runs": [
             {
                 "tool": {"driver": {"name": "jobgen", "version": __version__, "informationUri": HOME, "rules": described}},
-                "results": [_result(report.file, finding, used) for report in reports for finding in report.findings],
+                "results": [_result(finding.file or report.file, finding, used) for report in reports for finding in report.findings],
             }
         ],
     }
