@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobgen.catalog.arch import Layer, Matrix
 from jobgen.physics import cost
-from jobgen.physics.blocks import Build, cast, linear, norm, rotary
+from jobgen.physics.blocks import Build, activation, cast, linear, norm, rotary
 from jobgen.physics.tape import Tape, Value
 
 
@@ -30,7 +30,9 @@ def scores(tape: Tape, build: Build, query: Value, key: Value, value: Value, lay
         if build.kernel == "efficient" and build.masked:
             extra.append(tape.value(1, size, "mask", grad=False))
         out = tape.op([query, key, value], out_width, size, "tensor", [query, key, value], save_output=True, extra=extra, kind="attention")
-        if build.kernel == "flash" and (build.module.positions == "partial" or build.style.joined_heads):
+        if build.kernel == "flash" and (
+            build.module.positions == "partial" or build.style.joined_heads or layer.mixer == "mla"
+        ):
             out = tape.op([out], out_width, size, "tensor")
     else:
         out = eager(tape, build, query, key, value, layer, out_width)
@@ -43,13 +45,16 @@ def eager(tape: Tape, build: Build, query: Value, key: Value, value: Value, laye
     heads = layer.heads
     size = 4 if build.kernel == "math" else build.compute
     query, key, value = (cast(tape, each, size) for each in (query, key, value))
-    raw = tape.op([query, key], heads, size, "square", [query, key], kind="addmm")
-    scaled = tape.op([raw], heads, size, "square")
+    if build.module.softmax == "upcast":
+        query, key = cast(tape, query, 4), cast(tape, key, 4)
+    raw_size = query.bytes
+    raw = tape.op([query, key], heads, raw_size, "square", [query, key], kind="addmm")
+    scaled = tape.op([raw], heads, raw_size, "square")
     if build.module.softcap:
-        curve = tape.op([scaled], heads, size, "square", save_output=True)
-        scaled = tape.op([curve], heads, size, "square")
-    masked = tape.op([scaled], heads, size, "square", aliases=True)
-    native = build.style.softmax == "native" or build.module.softmax != "float32"
+        curve = tape.op([scaled], heads, raw_size, "square", save_output=True)
+        scaled = tape.op([curve], heads, raw_size, "square")
+    masked = tape.op([scaled], heads, raw_size, "square", aliases=True)
+    native = build.style.softmax == "native" or build.module.softmax in ("native", "sink")
     soft_size = size if native else 4
     soft = tape.op([masked], heads, soft_size, "square", save_output=True)
     weights = cast(tape, soft, size)
@@ -76,13 +81,33 @@ def attention(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[
         value = tape.view(key)
     else:
         query, key, value = (linear(tape, build, x, matrix, "tensor") for matrix in inner[:3])
+    gate = None
+    if query.width == 2 * heads:  # the projection yields a gate of the output too (Qwen3-Next)
+        query, gate = tape.view(query, heads), tape.view(query, heads)
     if layer.norms_head:
         if build.style.fused_qkv and layer.kv_heads < layer.heads:  # groups interleave heads: queries are copied out
             query = tape.op([query], heads, query.bytes, "tensor")
         query, key = norm(tape, build, query, layer.heads), norm(tape, build, key, layer.kv_heads)
+    if build.module.value_norm:
+        value = norm(tape, build._replace(trained=False), value, layer.kv_heads)
     if build.module.positions != "none":
         query, key = rotary(tape, build, query), rotary(tape, build, key)
-    return linear(tape, build, scores(tape, build, query, key, value, layer), output, "sequence")
+    mixed = scores(tape, build, query, key, value, layer)
+    if gate is not None:
+        opened = activation(tape, gate, "sigmoid")
+        mixed = tape.op([mixed, opened], mixed.width, mixed.bytes, mixed.unit, [mixed, opened])
+    return linear(tape, build, mixed, output, "sequence")
+
+
+def convolved(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[Matrix, ...]) -> Value:
+    """A short convolution between two gates (LFM2, modeling_lfm2.py Lfm2ShortConv)."""
+    first, output = matrices
+    both = linear(tape, build, x, first, "tensor")
+    width, size = output.inputs, build.compute
+    inner = tape.op([both], width, size, "tensor", [both])
+    turned = tape.op([inner], width, size, "tensor", [inner], kind="addmm")
+    gated = tape.op([both, turned], width, size, "tensor", [both, turned])
+    return linear(tape, build, gated, output, "sequence")
 
 
 def latent(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[Matrix, ...]) -> Value:

@@ -38,7 +38,7 @@ def decoder(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
         x = blocks.add(tape, x, blocks.norm(tape, build, mixed) if after else mixed)
     if has_mlp:
         given = blocks.norm(tape, build, x) if before else x
-        fed = drop(tape, layer, feed(tape, build, blocks.gather(tape, build, given), layer, dense))
+        fed = drop(tape, layer, feed(tape, build, blocks.gather(tape, build, given), layer, dense, x))
         x = blocks.add(tape, x, blocks.norm(tape, build, fed) if after else fed)
     return x
 
@@ -54,13 +54,19 @@ def mix(tape: Tape, build: Build, x: Value, layer: Layer, matrices: tuple[Matrix
     """The layer's token mixer."""
     if layer.mixer == "mla":
         return attention.latent(tape, build, x, layer, matrices)
-    if layer.mixer in ("linear", "mamba", "conv"):
+    if layer.mixer == "conv":
+        return attention.convolved(tape, build, x, layer, matrices)
+    if layer.mixer in ("linear", "mamba"):
         return attention.recurrent(tape, build, x, layer, matrices)
     return attention.attention(tape, build, x, layer, matrices)
 
 
-def feed(tape: Tape, build: Build, x: Value, layer: Layer, dense: tuple[Matrix, ...]) -> Value:
-    """The layer's MLP or mixture."""
+def feed(tape: Tape, build: Build, x: Value, layer: Layer, dense: tuple[Matrix, ...], stream: Value | None = None) -> Value:
+    """The layer's MLP or mixture; both where they stand side by side, each with norms of its own (Gemma 4)."""
+    if layer.experts and dense and stream is not None:
+        fed = blocks.norm(tape, build, blocks.mlp(tape, build, x, layer, dense))
+        mixed = moe.mixture(tape, build, blocks.norm(tape, build, stream), layer, stream)
+        return blocks.add(tape, fed, blocks.norm(tape, build, mixed))
     if layer.experts:
         return moe.mixture(tape, build, x, layer)
     return blocks.mlp(tape, build, x, layer, dense)

@@ -36,8 +36,9 @@ class Module(NamedTuple):
     positions: Literal["rotary", "partial", "none"] = "rotary"
     """rotary: products only; partial: the turned part and the rest are joined into a new tensor, head by head; the
     flash kernels then write an output of that layout, which is copied for the output projection."""
-    softmax: Literal["float32", "native", "sink"] = "float32"
-    """Eager scores: soft-maxed in fp32 and cast back, in their own type, or in their own type with a sink column."""
+    softmax: Literal["float32", "upcast", "native", "sink"] = "float32"
+    """Eager scores: soft-maxed in fp32 and cast back; from queries and keys in fp32 on; in their own type; so with a
+    sink column."""
     attention_dropout: bool = False
     """Eager scores pass a dropout: one byte of mask and a scaled copy per score."""
     parallel: bool = False
@@ -72,7 +73,7 @@ MODULES: dict[str, Module] = {
     "phi3": Module(positions="partial"),
     "stablelm": Module("layer", positions="partial"),
     "gpt_neox": Module("layer", positions="partial", parallel=True),
-    "gptj": Module("layer"),
+    "gptj": Module("layer", softmax="upcast"),
     "nemotron": Module("layer", positions="partial"),
     "falcon": Module("layer", softmax="native", parallel=True),
     "bloom": Module("layer", positions="none"),
@@ -95,8 +96,8 @@ MODULES: dict[str, Module] = {
     "glm_moe_dsa": Module(router_float32=True),
     "dots1": Module(router_float32=True),
     "hunyuan_v1_moe": Module(router_float32=True),
-    "llama4": Module(all_experts=True),
-    "llama4_text": Module(all_experts=True),
+    "llama4": Module(softmax="native", all_experts=True),
+    "llama4_text": Module(softmax="native", all_experts=True),
     "ernie4_5_moe": Module(router_float32=True),
 }
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 from jobgen.catalog.arch import Layer, Matrix
 from jobgen.physics import blocks, cost
 from jobgen.physics.blocks import Build
+from jobgen.physics.modules import HF
 from jobgen.physics.tape import Tape, Value
 
 
-def mixture(tape: Tape, build: Build, x: Value, layer: Layer) -> Value:
+def mixture(tape: Tape, build: Build, x: Value, layer: Layer, stream: Value | None = None) -> Value:
     """Routed and shared experts of one layer.
 
     transformers' grouped_mm path (integrations/moe.py, 5.24): each routed row keeps its input, gate and up, the
     activated gate, their product and the expert's output (for the gradient of the routing weight). The looped
-    path keeps the same rows expert by expert.
+    path keeps the same rows expert by expert. ``stream``: the residual stream, which some routers read.
     """
     router = next(matrix for matrix in layer.matrices if matrix.part == "router" and matrix.outputs > 1)
-    weights = route(tape, build, x, layer, router)
+    seen = x
+    if build.module.router_norm and stream is not None:
+        normed = blocks.norm(tape, build._replace(trained=False), stream)
+        seen = tape.op([normed], normed.width, normed.bytes, normed.unit, [normed] if build.trained else [])
+    weights = route(tape, build, seen, layer, router)
     routed = experts(tape, build, x, weights, layer)
     shared = tuple(matrix for matrix in layer.matrices if matrix.part == "shared_expert")
     if not shared:
@@ -40,10 +45,26 @@ def route(tape: Tape, build: Build, x: Value, layer: Layer, router: Matrix) -> V
     return normal if float32 else blocks.cast(tape, normal, build.compute)
 
 
+def everywhere(
+    tape: Tape, build: Build, x: Value, weights: Value, layer: Layer, first: Matrix, second: Matrix
+) -> Value:
+    """All tokens through all experts, scaled by their scores before (transformers modeling_llama4.py Llama4TextMoe)."""
+    size, k, ffn = build.compute, layer.experts, second.inputs
+    keeps = build.trained
+    copies = tape.op([x], k * first.inputs, size, "row")
+    scaled = tape.op([copies, weights], k * first.inputs, size, "row", [copies, weights])
+    wide = tape.op([scaled], k * first.outputs, size, "row_tensor", [scaled] if keeps else [], kind="addmm")
+    product = blocks.gated(tape, build, wide, layer.activation, k * ffn, "row_tensor")
+    out = tape.op([product], k * second.outputs, size, "row", [product] if keeps else [], kind="addmm")
+    return tape.op([out], second.outputs, size, "sequence")
+
+
 def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) -> Value:
     """The routed rows: gather, gated MLP, weighting, sum."""
     first, second = (matrix for matrix in layer.matrices if matrix.part == "expert")
     size, k, ffn = build.compute, layer.top_k, second.inputs
+    if build.module.all_experts and build.style is HF:
+        return everywhere(tape, build, x, weights, layer, first, second)
     extra: list[Value] = []
     if build.autocast and build.weights != build.compute:
         extra = [tape.value(m.copies * m.inputs * m.outputs, size, "fixed_expert", grad=False) for m in (first, second)]

@@ -21,11 +21,11 @@ ORACLES = Path(__file__).parent / "oracles"
 ROWS = [json.loads(line) for line in (ORACLES / "saved.jsonl").read_text().splitlines()]
 SEQUENCE = 1664
 ROUGH = {
-    "bigscience/bloom-1b7": 0.08, "deepseek-ai/DeepSeek-V2-Lite": 0.09, "Qwen/Qwen1.5-MoE-A2.7B": 0.13,
-    "openai-community/gpt2-xl": 0.07,
+    "bigscience/bloom-1b7": 0.08, "openai-community/gpt2-xl": 0.07,
 }  # fmt: skip
-"""Backward peaks that are known less well: a GELU written out in an autograd function, index_put's copy of routed rows
-under fake tensors (CUDA adds in place), LayerNorm and adapters."""
+"""Backward peaks that are known less well: a GELU written out in an autograd function, LayerNorm and adapters."""
+ROUTED = 0.13
+"""The same for mixtures: fake tensors make a copy of all routed rows in index_put, where CUDA adds in place."""
 
 
 def name(row: dict[str, Any]) -> str:
@@ -95,7 +95,7 @@ def test_backward_needs_what_the_tracker_saw(row: dict[str, Any]) -> None:
             first = second
     top = first + second + max(without_copies(peak, by) for peak in final.backward)
     predicted = max(first + working, top)
-    allowed = ROUGH.get(case["model"], 0.055)
+    allowed = ROUTED if arch.moe else ROUGH.get(case["model"], 0.055)
     assert predicted + masks == pytest.approx(row["peaks"]["backward"], rel=allowed)
 
 

@@ -269,13 +269,16 @@ def _run(
     stack = decoder_layers(model)
     scope = ["embedding"]
     saved: dict[int, tuple[int, str, str]] = {}
+    forward = [True]
     held = {key_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
 
     def note(tensor: Any) -> Any:
         key = key_of(tensor)
         if key not in held and key not in saved:
             shape = f"{tuple(tensor.shape)}:{str(tensor.dtype)[6:]}"
-            saved[key] = (int(tensor.untyped_storage().nbytes()), scope[0], shape)
+            storage = tensor.untyped_storage()
+            saved[key] = (int(storage.nbytes()), scope[0], shape)
+            weakref.finalize(storage, lambda: saved.pop(key, None) if forward else None)  # a graph that was dropped
         return tensor
 
     shapes = {tuple(parameter.shape) for parameter in model.parameters() if parameter.dim() > 1}
@@ -328,6 +331,7 @@ def _run(
         loss = output.loss
         del output, given
         gc.collect()
+        forward.clear()
         after_forward = live.live
         loss.backward()
         del loss
@@ -352,7 +356,9 @@ MODELS = (
     "openai-community/gpt2-xl", "facebook/opt-1.3b", "bigscience/bloom-1b7", "tiiuae/falcon-7b", "bigcode/starcoder2-7b",
     "CohereLabs/c4ai-command-r7b-12-2024", "THUDM/GLM-4-9B-0414", "mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B",
     "Qwen/Qwen1.5-MoE-A2.7B", "deepseek-ai/DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b",
-    "microsoft/phi-2", "stabilityai/stablelm-2-1_6b", "ibm-granite/granite-3.1-2b-base",
+    "microsoft/phi-2", "stabilityai/stablelm-2-1_6b", "ibm-granite/granite-3.1-2b-base", "zai-org/GLM-4.5-Air",
+    "swiss-ai/Apertus-8B-Instruct-2509", "tencent/Hunyuan-A13B-Instruct", "zai-org/GLM-4.7-Flash", "allenai/Olmo-3-1025-7B",
+    "LiquidAI/LFM2-1.2B", "EleutherAI/gpt-j-6B", "meta-llama/Llama-4-Scout-17B-16E-Instruct", "microsoft/Phi-3.5-MoE-instruct",
 )  # fmt: skip
 EAGER_ONLY = ("bigscience/bloom-1b7", "google/gemma-2-9b", "openai/gpt-oss-20b", "tiiuae/falcon-7b")
 """No sdpa in transformers, or (Falcon) not through its attention interface."""
