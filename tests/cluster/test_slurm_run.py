@@ -287,6 +287,42 @@ def test_a_cancelled_job_stays_cancelled(slurm, here):
     assert "requeue:" not in slurm.log(job)
 
 
+FAKE_APPTAINER = """#!/usr/bin/python3
+# What apptainer exec --cleanenv does to a command line and an environment; nothing is isolated.
+import json, os, sys
+words, binds = sys.argv[1:], []
+assert words.pop(0) == "exec"
+while words[0].startswith("-"):
+    if words.pop(0) == "--bind":
+        binds.append(words.pop(0))
+image = words.pop(0)
+env = {k.removeprefix("APPTAINERENV_"): v for k, v in os.environ.items() if k.startswith("APPTAINERENV_")}
+env |= {"PATH": os.environ["PATH"], "APPTAINER_CONTAINER": image, "SEEN_BINDS": json.dumps(binds), "NCCL_DEBUG": "TRACE"}
+os.execvpe(words[0], words, env)
+"""
+
+
+def test_apptainer_on_two_nodes_gets_binds_and_variables(slurm, here):
+    """Pitfalls 49, 55: with --cleanenv everything that is needed arrives, and the spec's variables win over the image's."""
+    tool = here / "bin" / "apptainer"
+    tool.parent.mkdir()
+    tool.write_text(FAKE_APPTAINER)
+    tool.chmod(0o755)
+    job = submit(
+        slurm, here, env=os.environ | {"HF_TOKEN": "hf_'$x"}, training__max_steps=1, launch__image="/images/a.sif", slurm__container="apptainer",
+        launch__setup=[f"export PATH={here}/bin:$PATH"], launch__secrets=["HF_TOKEN"], launch__env={"MINE": "x'\n$y"},
+        volumes=[{"mount": str(here), "path": str(here)}, {"mount": "/data", "path": "/tmp", "read_only": True}],
+    )  # fmt: skip
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    found = probes(here)
+    assert sorted(found) == [0, 1, 2, 3]
+    for rank, one in found.items():
+        env = one["env"]
+        assert (env["APPTAINER_CONTAINER"], env["HF_TOKEN"], env["MINE"], env["NCCL_DEBUG"]) == ("/images/a.sif", "hf_'$x", "x'\n$y", "WARN")
+        assert json.loads(env["SEEN_BINDS"]) == [f"{here}:{here}", "/tmp:/data:ro"]
+        assert (env["RANK"], env["MASTER_ADDR"], env["CUDA_VISIBLE_DEVICES"]) == (str(rank), "node3", "0,1")
+
+
 def test_pyxis_gets_the_image_the_mounts_and_the_variables(slurm, here):
     """Pitfalls 48-52, with a plug-in that checks the flags' syntax and tells each task what it saw."""
     if "--container-image" not in slurm.run("srun", "--help"):
