@@ -43,8 +43,8 @@ def decide(effective: Effective) -> Sharded:
     if kind == "zero3":
         return Sharded(kind, group, group, group, 0, False, _bucket(effective, 3, hidden))
     whole = layout.accumulation > 1 and framework in NO_SYNC and group > 1
-    if kind == "fsdp2" and framework != "custom":  # accelerate's no_sync reaches FSDP2 since PR #3762
-        whole = whole and effective.versions.interval("accelerate").low >= (1, 11)
+    if kind == "fsdp2":  # accelerate's no_sync reaches FSDP2 since PR #3762; a program of one's own must ask for it
+        whole = whole and framework != "custom" and effective.versions.interval("accelerate").low >= (1, 11)
     effects: tuple[Effect, ...] = ()
     if whole and effective.spec.training.method == "full":
         effects = (Effect(
