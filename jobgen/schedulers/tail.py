@@ -74,10 +74,11 @@ def copy(files: Callable[[], Sequence[Path]], status: Callable[[], Status], foll
     patient = Patient(status, say if follow else lambda _: None)
     ended = not follow
     while True:
-        for path in files():
+        found = files()
+        for path in found:
             reader = readers.setdefault(path, Reader(path))
             for text in reader.more():
-                if current != path and len(readers) > 1:
+                if current != path and len(found) > 1:
                     out.write(f"==> {path.name} <==\n")
                 current = path
                 out.write(text)
@@ -86,8 +87,8 @@ def copy(files: Callable[[], Sequence[Path]], status: Callable[[], Status], foll
             break
         time.sleep(POLL_SECONDS)
         if patient.due():
-            found = patient()
-            ended = found is not None and not found.live
+            now = patient()
+            ended = now is not None and not now.live
     if not any(reader.offset for reader in readers.values()):
         say(f"no output yet ({described(status())})" if not follow else "it left no output")
 
