@@ -101,9 +101,9 @@ enter() {
 }
 
 train() {
-  enter
   # The launcher must survive this signal; a program that handles it still gets it.
   trap '' USR1
+  enter
   local command=(
     accelerate
     launch

@@ -77,9 +77,9 @@ enter() {
 }
 
 train() {
-  enter
   # The launcher must survive this signal; a program that handles it still gets it.
   trap '' USR1
+  enter
   local command=(
     torchrun
     --nnodes=2
@@ -95,6 +95,7 @@ train() {
 
 # On the node itself: the same step inside the container, with the variables it needs.
 contain() {
+  trap '' USR1
   if ! type module >/dev/null 2>&1; then
     for place in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/lmod/lmod/init/bash; do
       # shellcheck disable=SC1090

@@ -132,9 +132,9 @@ enter() {
 }
 
 train() {
-  enter
   # The launcher must survive this signal; a program that handles it still gets it.
   trap '' USR1
+  enter
   local command=(
     deepspeed
     --no_ssh

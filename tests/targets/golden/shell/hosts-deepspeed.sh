@@ -108,9 +108,9 @@ enter() {
 }
 
 train() {
-  enter
   # The launcher must survive this signal; a program that handles it still gets it.
   trap '' USR1
+  enter
   local command=(
     deepspeed
     --no_ssh

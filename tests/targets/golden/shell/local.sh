@@ -69,9 +69,9 @@ enter() {
 }
 
 train() {
-  enter
   # The launcher must survive this signal; a program that handles it still gets it.
   trap '' USR1
+  enter
   local command=(
     torchrun
     --nnodes=1
