@@ -19,6 +19,8 @@ import pytest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slurm]
 HERE = Path(__file__).parent
+RUN = f"{os.getpid():x}-{int(time.time()):x}"
+"""In every name, so that the accounting of an earlier test is not taken for this one's."""
 KILLS = int(os.environ.get("JOBGEN_KILLS", "50"))
 
 
@@ -67,7 +69,7 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, slurm,
     stages = {"before its receipt": 0, "sending": 0, "sent": 0, "ended by itself": 0}
     repeated_times = []
     for turn in range(KILLS):
-        name = f"kill{int(group)}-{turn}"
+        name = f"kill{int(group)}-{RUN}-{turn}"
         spec = cli.spec(name, **held)
         process = cli.start("submit", spec, "--target", "slurm", group=True)
         if turn % 2:
@@ -106,14 +108,14 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, slurm,
 
 
 def test_eight_at_once_are_one_job(cli, slurm):
-    spec = cli.spec("eight", slurm__extra={"hold": True})
+    spec = cli.spec(f"eight-{RUN}", slurm__extra={"hold": True})
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 5))
     begun = time.monotonic()
     calls = [cli.start("submit", spec, "--target", "slurm") for _ in range(8)]
     ends = [call.communicate(timeout=120) for call in calls]
     assert [call.returncode for call in calls] == [0] * 8, ends
     assert len({out for out, _ in ends}) == 1
-    assert len(jobs_named(slurm, "eight", since)) == 1
+    assert len(jobs_named(slurm, f"eight-{RUN}", since)) == 1
     assert sum("live already" in err for _, err in ends) == 7
     print(f"\n8 submissions at once: 1 job, {time.monotonic() - begun:.1f} s")
 
@@ -172,7 +174,7 @@ def controller(slurm):
 def test_without_a_controller_the_message_says_so_and_a_repeat_is_safe(cli, slurm, controller):
     """Stopped before the call: nothing is sent, and nothing is left that counts as live."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 5))
-    spec = cli.spec("away", slurm__extra={"hold": True})
+    spec = cli.spec(f"away-{RUN}", slurm__extra={"hold": True})
     running = cli.submit(cli.spec("before", slurm__extra={"hold": True}))
     controller.stop()
     try:
@@ -187,7 +189,7 @@ def test_without_a_controller_the_message_says_so_and_a_repeat_is_safe(cli, slur
         controller.start()
     handle = cli.submit(spec)
     assert cli.submit(spec) == handle
-    assert len(jobs_named(slurm, "away", since)) == 1
+    assert len(jobs_named(slurm, f"away-{RUN}", since)) == 1
     assert cli.status(running)["phase"] == "queued"
 
 
@@ -199,7 +201,7 @@ def test_a_controller_that_goes_away_in_the_middle_loses_and_doubles_nothing(cli
     begun = time.monotonic()
     cli.submit(cli.spec("warm", slurm__extra={"hold": True}))
     usual = time.monotonic() - begun
-    spec = cli.spec(f"middle{turn}", file="middle.yaml", slurm__extra={"hold": True})
+    spec = cli.spec(f"middle{turn}-{RUN}", file="middle.yaml", slurm__extra={"hold": True})
     process = cli.start("submit", spec, "--target", "slurm")
     time.sleep(random.Random(turn).uniform(0.6, 1.0) * usual)
     controller.stop()
@@ -214,7 +216,7 @@ def test_a_controller_that_goes_away_in_the_middle_loses_and_doubles_nothing(cli
         assert "Slurm" in err or "sbatch" in err
     handle = cli.submit(spec)
     assert cli.submit(spec) == handle
-    assert len(jobs_named(slurm, f"middle{turn}", since)) == 1
+    assert len(jobs_named(slurm, f"middle{turn}-{RUN}", since)) == 1
     print(f"\nslurmctld killed in the middle of a submit: exit status {process.returncode}; one job after the repeat")
 
 
