@@ -241,6 +241,16 @@ def mount_checks(job: Job) -> tuple[Shell, ...]:
     return tuple(found)
 
 
+MARGIN_SECONDS = 45
+"""Of the signal's lead, kept for ending the program and for the requeue itself."""
+
+
+def signals(lead: int) -> dict[str, int]:
+    """Values of ``shell/steps.sh.j2``: how long the program may take to save and leave, and how often it is told."""
+    patience = max(1, lead - MARGIN_SECONDS, lead // 2)
+    return {"patience": patience, "interval": min(10, max(1, patience // 3)), "grace": min(20, max(1, lead // 6))}
+
+
 def prepares(job: Job) -> bool:
     """There is something to do once per attempt."""
     return bool(job.prepare) or job.python.kind == "uv"

@@ -8,7 +8,7 @@ from jobgen.launch.job import Job, RunTime, Unrenderable
 from jobgen.spec.models import Spec
 from jobgen.targets import body, template
 from jobgen.targets.artifact import Artifact
-from jobgen.targets.slurm import MARGIN_SECONDS, secret
+from jobgen.targets.slurm import secret
 from jobgen.targets.words import Shell, constant, joined, quote
 
 PORTS = 10_000
@@ -88,8 +88,7 @@ def _host(job: Job, spec: Spec, directory: str, master: Shell, port: Shell, remo
         program=body.document(body.program_text(job, node).text, "END_OF_PROGRAM"),
         start=constant(""),
         interrupt=True,
-        patience=max(lead - MARGIN_SECONDS, lead // 2),
-        grace=min(20, max(1, lead // 6)),
+        **body.signals(lead),
         limit_seconds=limit - lead if limit is not None else 0,
         prepare=_step("prepare", "launch.prepare") if body.prepares(job) else None,
         rendezvous=job.rendezvous != "none" and not job.single_node,

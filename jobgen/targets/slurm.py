@@ -13,8 +13,6 @@ from jobgen.targets.containers import Entrance
 from jobgen.targets.directives import HANDLE, directives
 from jobgen.targets.words import Shell, constant, joined, quote
 
-MARGIN_SECONDS = 45
-"""Of the signal's lead, kept for ending the program and for the requeue itself."""
 OWN_SRUN = {
     "export": "a restricting --export takes the variables from the step", "no-kill": "collectives cannot go on without a node",
     "k": "collectives cannot go on without a node", "ntasks": "launch.launcher decides it", "n": "launch.launcher decides it",
@@ -70,8 +68,7 @@ def render(job: Job, spec: Spec) -> Artifact:
         program=program,
         start=constant(f"srun --kill-on-bad-exit=1 --wait={_wait(job)} ", "checkpoint"),
         interrupt=False,
-        patience=max(lead - MARGIN_SECONDS, lead // 2),
-        grace=min(20, max(1, lead // 6)),
+        **body.signals(lead),
         requeue=requeue and job.restarts > 0,
         capped=job.restarts > 0 or not requeue,
         steps=list(_steps_before(job, entrance)),

@@ -79,13 +79,13 @@ def test_arguments_variables_files_and_steps(tmp_path):
 
 
 def test_the_limit_tells_the_program_which_goes_on_in_the_next_attempt(tmp_path):
-    path = write(tmp_path, launch__time_limit="4s", slurm__signal_before="2s", launch__restarts=3, training__max_steps=60)
+    path = write(tmp_path, launch__time_limit="8s", slurm__signal_before="4s", launch__restarts=5, training__max_steps=100)
     done = run(path)
     assert done.returncode == 0, done.stderr
-    stopped = [int(step) for step in re.findall(r"told to stop \(10\) at step (\d+)", done.stdout)]
+    stopped = [int(step) for step in re.findall(r"told to stop \(\d+\) at step (\d+)", done.stdout)]
     assert stopped
     assert [int(step) for step in re.findall(r"start at step (\d+)", done.stdout)] == [0, *stopped]
-    assert "finished at step 60" in done.stdout
+    assert "finished at step 100" in done.stdout
 
 
 def test_a_crash_after_a_checkpoint_is_started_again_and_one_before_is_not(tmp_path):
@@ -100,7 +100,7 @@ def test_a_crash_after_a_checkpoint_is_started_again_and_one_before_is_not(tmp_p
 
 
 def test_restarts_end(tmp_path):
-    path = write(tmp_path, launch__restarts=1, launch__time_limit="2s", slurm__signal_before="1s", training__max_steps=10_000)
+    path = write(tmp_path, launch__restarts=1, launch__time_limit="6s", slurm__signal_before="3s", training__max_steps=10_000)
     done = run(path)
     assert done.returncode == 75
     assert done.stdout.count("start at step") == 2
