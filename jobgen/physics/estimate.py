@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobgen.catalog import counts
 from jobgen.effective import batch as batches
 from jobgen.physics import activations, allocator, colocated, gathered, logits, states
 from jobgen.physics.host import Host, host
+from jobgen.physics.inventory import count
 from jobgen.physics.ledger import COMPONENTS, PHASES, Component, Term, alive, peak
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.stages import distinct, sizes, stages
@@ -94,7 +94,7 @@ def memory(effective: Effective, numbers: Sizes) -> GpuMemory:
     outside = allocator.outside(effective, numbers)
     for stage in distinct(stages(effective, numbers)):
         allocated = stage_terms(effective, numbers, stage)
-        everything = (*allocated, *allocator.reserve(effective, allocated, stage), *outside)
+        everything = (*allocated, *allocator.held_back(effective, allocated, allocator.reserve(effective, allocated, stage), outside), *outside)
         top = peak(everything, ("allocated", "reserved", "device")).bytes
         if best is None or top > best[0]:
             best = top, stage, everything
@@ -130,11 +130,11 @@ def estimate(effective: Effective) -> Estimate:
     numbers = sizes(effective)
     gpu = memory(effective, numbers)
     arch, layout, training = effective.arch, effective.layout, effective.spec.training
-    active = counts.active(arch)
+    active = count(arch).active
     low, high = PER_BILLION.get(training.objective, SFT_PER_BILLION)
     return Estimate(
         model=arch.name,
-        parameters=counts.total(arch),
+        parameters=count(arch).total,
         active_parameters=active,
         trainable_parameters=trainable(effective),
         world=layout.world,

@@ -9,7 +9,7 @@ from jobgen.effective.numbers import engine
 from jobgen.frameworks import zero
 from jobgen.physics import activations
 from jobgen.physics.arrays import larger, power_of_two
-from jobgen.physics.inventory import inventory
+from jobgen.physics.inventory import count, inventory
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.stages import stages
 from jobgen.physics.storage import storage, trainable
@@ -70,7 +70,7 @@ def model_bytes(effective: Effective) -> float:
     units = [(unit, arch.pattern.count(kind)) for kind, unit in enumerate(found.layers)]
     units += [(found.embedding, 1), (found.head, 1), (found.rest, 1)]
     if effective.quantized.type is None or not effective.loading.quantized_copy:
-        return width * counts.total(arch)
+        return width * count(arch).total
     return sum(n * (unit.packed.whole + unit.state.whole + 2.0 * unit.plain.whole) for unit, n in units)
 
 
@@ -94,7 +94,7 @@ def _offloaded(effective: Effective, sizes: Sizes) -> list[Part]:
     name = engine(effective)
     if placed.parameters == "cpu":
         if full:
-            weights = (numbers.weights if name.startswith("deepspeed") else numbers.trainable) * counts.total(arch) * share
+            weights = (numbers.weights if name.startswith("deepspeed") else numbers.trainable) * count(arch).total * share
         else:
             weights = _frozen(effective) * share
         weights = weights * (sizes.replicate if not isinstance(sizes.replicate, int) or sizes.replicate > 1 else 1)

@@ -104,6 +104,29 @@ class Inventory(NamedTuple):
     """Elements of trained embeddings (32-bit states under bitsandbytes)."""
 
 
+class Count(NamedTuple):
+    """Elements of an architecture, counted once."""
+
+    total: int
+    active: int
+    embedding: int
+    """Of matrices that are looked up in, not multiplied."""
+
+
+_COUNTS: dict[int, tuple[Arch, Count]] = {}
+
+
+def count(arch: Arch) -> Count:
+    """Total and active elements, remembered by the object."""
+    found = _COUNTS.get(id(arch))
+    if found is None or found[0] is not arch:
+        if len(_COUNTS) > 256:
+            _COUNTS.clear()
+        looked_up = sum(m.parameters for m in arch.outer if m.part == "embedding")
+        found = _COUNTS[id(arch)] = (arch, Count(counts.total(arch), counts.active(arch), looked_up))
+    return found[1]
+
+
 _SEEN: dict[tuple[object, ...], tuple[Arch, Inventory]] = {}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobgen.catalog import counts
-from jobgen.physics.inventory import inventory
+from jobgen.physics.inventory import count, inventory
 from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def storage(effective: Effective) -> Storage:
         weights = numbers.adapters * trained
     else:
         width = numbers.trainable if checkpoint.content == "sharded" else min(numbers.weights, numbers.trainable)
-        weights = (numbers.weights if adapters else width) * counts.total(effective.arch) + (numbers.adapters * trained if adapters else 0)
+        weights = (numbers.weights if adapters else width) * count(effective.arch).total + (numbers.adapters * trained if adapters else 0)
     optimizer = (numbers.master + effective.stepped.moments_bytes) * trained if checkpoint.optimizer_state else 0.0
     size = weights + optimizer
     keep = checkpoint.keep

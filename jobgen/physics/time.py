@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobgen.catalog import counts
 from jobgen.catalog.arch import Layer
 from jobgen.physics.arrays import larger
+from jobgen.physics.inventory import count
 from jobgen.physics.sizes import Sizes
 from jobgen.spec.record import NamedTuple
 
@@ -40,9 +40,8 @@ class Time(NamedTuple):
 def model_flops(effective: Effective) -> float:
     """Forward FLOPs of one sequence: 2 x active weights per token and the attention products."""
     arch, tokens = effective.arch, effective.batch.sequence
-    active = counts.active(arch) - sum(m.parameters for m in arch.outer if m.part == "embedding") + (
-        arch.vocab * arch.hidden if arch.tied else 0
-    )
+    found = count(arch)
+    active = found.active - found.embedding + (arch.vocab * arch.hidden if arch.tied else 0)
     matrices = 2.0 * active * tokens
     attention = sum(_attention(arch.layers[kind], tokens) for kind in arch.pattern)
     return matrices + attention
@@ -87,7 +86,7 @@ def _offload(effective: Effective) -> float:
     """Seconds that copies to and from the host take at least: weights each pass, gradients and weights each step."""
     placed, numbers, layout = effective.offloaded, effective.numbers, effective.layout
     rate = PCIE.get(effective.gpu.pcie_gen, PCIE[4])
-    share = counts.total(effective.arch) / max(1, effective.sharded.weights) / layout.tensor / layout.pipeline
+    share = count(effective.arch).total / max(1, effective.sharded.weights) / layout.tensor / layout.pipeline
     moved: Any = 0.0
     if placed.parameters != "gpu":
         stored = 0.5 if effective.quantized.type in ("nf4", "fp4", "gptq-int4") else numbers.weights
@@ -104,7 +103,7 @@ def _communication(effective: Effective) -> float:
     group = layout.data
     if group == 1:
         return 0.0
-    local = counts.total(effective.arch) / layout.tensor / layout.pipeline
+    local = count(effective.arch).total / layout.tensor / layout.pipeline
     moved = local * numbers.compute * 2 * effective.batch.accumulation if kind in ("zero3", "fsdp1", "fsdp2") else 0.0
     if effective.spec.training.method == "full":
         moved += local * numbers.reduce * (1 if kind in ("zero3", "fsdp1", "fsdp2") else 2)

@@ -1,0 +1,54 @@
+"""The allocator's constants against the simulation of its rules (oracles/caching_allocator.py), and small cards."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from jobgen.physics import allocator
+
+from .specs import GIB, estimate
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "oracles" / "reserved.jsonl").read_text().splitlines()]
+
+
+def over_loss(median: float | None) -> float:
+    """Mean over shapes of what is cached beyond the peak, over the loss."""
+    return statistics.mean(row["beyond"] / row["loss"] for row in ROWS if row["median"] == median)
+
+
+def test_varied_lengths_leave_more_than_the_loss_cached() -> None:
+    medians = [over_loss(median) for median in (1 / 2, 1 / 4, 1 / 8, 1 / 16)]
+    assert statistics.mean(medians) == pytest.approx(allocator.VARIED, abs=0.1)
+
+
+def test_equal_lengths_leave_a_fifth_of_the_loss_and_a_third_of_the_rest() -> None:
+    for row in ROWS:
+        if row["median"] is None:
+            expected = allocator.EQUAL * row["loss"] + allocator.KNUTH * (row["peak"] - row["loss"])
+            assert row["beyond"] == pytest.approx(expected, rel=0.2), row["shape"]
+
+
+def test_the_allocator_gives_back_what_a_card_has_no_room_for() -> None:
+    changes = {"training__method": "lora", "training__framework": "trl", "model__name": "Qwen/Qwen2.5-7B-Instruct"}
+    large = estimate(**changes, resources__gpu={"name": "test", "memory": "141GiB"})
+    small = estimate(**changes, resources__gpu={"name": "test", "memory": "30GiB"})
+    assert small.gpu.allocated == large.gpu.allocated
+    assert small.gpu.reserved < large.gpu.reserved
+    assert small.gpu.device <= 30 * GIB
+
+
+def test_expandable_segments_leave_little_cached() -> None:
+    plain, grown = estimate(), estimate(launch={"env": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}})
+    assert grown.gpu.reserved - grown.gpu.allocated < 0.5 * (plain.gpu.reserved - plain.gpu.allocated)
+
+
+def test_each_kind_of_group_has_a_communicator() -> None:
+    one = estimate(parallelism__sharding="fsdp2", training__framework="torchtitan", resources__gpus_per_node=8)
+    two = estimate(parallelism__sharding="fsdp2", parallelism__tensor=2, training__framework="torchtitan", resources__gpus_per_node=8)
+    single = estimate()
+    names = [[t.words for t in found.gpu.terms if t.id == "communicators"] for found in (single, one, two)]
+    assert names == [[], ["buffers of 1 NCCL communicator"], ["buffers of 2 NCCL communicators"]]
