@@ -40,8 +40,9 @@ def decide(effective: Effective) -> Sharded:
         return Sharded(kind, 1, 1, group, 0, False, _bucket(effective, 1, hidden))
     if kind == "zero2":
         return Sharded(kind, 1, group, group, 0, False, _bucket(effective, 2, hidden))
-    if kind == "zero3":
-        return Sharded(kind, group, group, group, 0, False, _bucket(effective, 3, hidden))
+    if kind == "zero3":  # hpZ: gradients and states over all ranks, a second copy of the weights over each group
+        every = layout.data * layout.context if layout.replicate > 1 else group
+        return Sharded(kind, group, every, every, 0, False, _bucket(effective, 3, hidden))
     whole = layout.accumulation > 1 and framework in NO_SYNC and group > 1
     if kind == "fsdp2":  # accelerate's no_sync reaches FSDP2 since PR #3762; a program of one's own must ask for it
         whole = whole and framework != "custom" and effective.versions.interval("accelerate").low >= (1, 11)

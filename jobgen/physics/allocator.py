@@ -87,7 +87,7 @@ def held_back(
     most = peak(allocated, ("allocated",)).bytes
     wanted = sum(term.bytes for term in cached)
     room = effective.gpu.usable_bytes - most - peak(outside, ("device",)).bytes
-    if wanted <= room or not wanted:
+    if wanted <= room or not wanted or not effective.gpu.usable_bytes:
         return cached
     factor = max(0.1, room / wanted)
     return tuple(term._replace(bytes=factor * term.bytes, words=term.words + "; the card has no room for more") for term in cached)

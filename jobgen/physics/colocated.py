@@ -1,11 +1,11 @@
-"""What shares the GPU with the trained model: reference, reward and critic models, a rollout engine, evaluation."""
+"""What shares the GPU with the trained model: reference, reward and critic models, a rollout engine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from jobgen.catalog import counts
-from jobgen.physics.ledger import ALWAYS, EVALUATE, Term
+from jobgen.physics.ledger import ALWAYS, Term
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.states import held, total
 
@@ -44,14 +44,6 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         share = rollout.gpu_memory_utilization * effective.gpu.usable_bytes
         found.append(Term("rollout", "workspace", "allocated", ALWAYS, share, f"{rollout.engine} takes {rollout.gpu_memory_utilization:g} of the GPU",
                           "vLLM gpu_memory_utilization: weights, cache and graphs together"))  # fmt: skip
-    evaluation = training.evaluation
-    if evaluation is not None and stage.head:
-        batch = evaluation.micro_batch_size or training.micro_batch_size
-        tokens = batch * sizes.sequence
-        size = 10.0 * tokens * effective.arch.vocab / sizes.tensor
-        found.append(Term("evaluation_logits", "logits_and_loss", "allocated", EVALUATE, size,
-                          "evaluation logits in 16 bit, their fp32 copy and its softmax",
-                          "transformers loss/loss_utils.py: logits.float(), cross_entropy"))  # fmt: skip
     return tuple(found)
 
 

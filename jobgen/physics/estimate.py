@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +36,7 @@ class GpuMemory(NamedTuple):
     low: float
     high: float
     capacity: float
+    """Infinite for a card of which nothing is known (``usable_bytes`` is 0)."""
     phase: str
     worst_stage: int
     worst_rank: int
@@ -114,12 +116,17 @@ def memory(effective: Effective, numbers: Sizes) -> GpuMemory:
     per_stage = effective.layout.world // max(1, effective.layout.pipeline)
     return GpuMemory(
         float(live.bytes), float(reserved), float(device), float(live.bytes * (1 - doubt.below) + outer), float(device * (1 + doubt.above)),
-        float(capacity_bytes(effective.gpu)), worst, stage.index, stage.index * per_stage, components, terms, phases,
+        float(capacity_bytes(effective.gpu)) or math.inf, worst, stage.index, stage.index * per_stage, components, terms, phases,
     )  # fmt: skip
 
 
 def verdict(gpu: GpuMemory) -> Verdict:
-    """``fits`` when even the upper end is below the card, ``does_not_fit`` when even the lower end is above."""
+    """``fits`` when even the upper end is below the card, ``does_not_fit`` when even the lower end is above.
+
+    ``tight``, too, where the card's size is not known.
+    """
+    if math.isinf(gpu.capacity):
+        return "tight"
     if gpu.high < gpu.capacity:
         return "fits"
     return "does_not_fit" if gpu.low > gpu.capacity else "tight"
@@ -187,7 +194,7 @@ def estimate_json(estimate: Estimate, spec_name: str) -> dict[str, Any]:
             "reserved_gib": _gib(gpu.reserved),
             "device_gib": _gib(gpu.device),
             "range_gib": [_gib(gpu.low), _gib(gpu.high)],
-            "capacity_gib": _gib(gpu.capacity),
+            "capacity_gib": None if math.isinf(gpu.capacity) else _gib(gpu.capacity),
             "phase": gpu.phase,
             "worst_rank": gpu.worst_rank,
             "components": {name: _gib(size) for name, size in gpu.components.items()},

@@ -9,7 +9,7 @@ from jobgen.frameworks import states as table
 from jobgen.frameworks import zero
 from jobgen.physics.arrays import larger, smaller
 from jobgen.physics.inventory import Unit, inventory
-from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, FORWARD, LOAD, LOSS, STEP, Term
+from jobgen.physics.ledger import ALWAYS, BACKWARD_END, BACKWARD_START, FORWARD, LOAD, LOSS, STEP, Term
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.states import held, total
 
@@ -147,6 +147,10 @@ def _zero3(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
         "live_parameters", "communication", "allocated", PASS, live,
         f"gathered parameters: at most stage3_max_live_parameters ({buckets.stage3_max_live_parameters:.0e}) kept for reuse", source,
     )]  # fmt: skip
+    if effective.layout.replicate > 1:
+        cut = sizes.gradients_shards
+        found.append(Term("primary_weights", "weights", "allocated", ALWAYS, numbers.weights * total(units, "elements").sharded(sizes, cut),
+                          "the partition over all ranks, beside the one over each group", "DeepSpeed zero_hpz_partition_size (ZeRO++)"))  # fmt: skip
     bucket = numbers.reduce * buckets.reduce_bucket_size * (2 if buckets.overlap_comm else 1)
     trained = total(units, "trained").local(sizes)
     gradient = _largest_layer(effective, sizes, stage, trained=True)

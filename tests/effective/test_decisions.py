@@ -93,6 +93,11 @@ def test_hybrid_sharding_cuts_over_the_shard_group_only() -> None:
     assert now.sharded.weights == 4
 
 
+def test_hpz_keeps_a_second_partition_of_the_weights() -> None:
+    now = effective(training__framework="deepspeed", parallelism__sharding="zero3", parallelism__replicate=2, resources__nodes=2, resources__gpus_per_node=8)
+    assert (now.sharded.weights, now.sharded.gradients, now.sharded.optimizer) == (8, 16, 16)
+
+
 def test_megatron_shards_the_optimizer_alone() -> None:
     now = effective(training__framework="ms-swift", parallelism__sharding="zero1", parallelism__tensor=4, resources__gpus_per_node=8)
     assert (now.sharded.weights, now.sharded.gradients, now.sharded.optimizer) == (1, 1, 2)

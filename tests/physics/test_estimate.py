@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from jobgen.physics.benchmark import candidates, peaks
@@ -51,6 +53,7 @@ def test_verdict_uses_the_range() -> None:
     assert verdict(gpu._replace(capacity=gpu.high * 1.01)) == "fits"
     assert verdict(gpu._replace(capacity=gpu.device)) == "tight"
     assert verdict(gpu._replace(capacity=gpu.low * 0.99)) == "does_not_fit"
+    assert verdict(gpu._replace(capacity=math.inf)) == "tight"
 
 
 def test_arrays_equal_scalars() -> None:
