@@ -134,7 +134,7 @@ def test_the_loss_peak(row: dict[str, Any]) -> None:
 
 @pytest.mark.oracle
 def test_the_table_is_what_the_script_measures() -> None:
-    for needed in ("torch", "transformers"):
+    for needed in ("torch", "transformers", "peft"):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed")
     spec = importlib.util.spec_from_file_location("saved", ORACLES / "saved.py")
@@ -142,7 +142,7 @@ def test_the_table_is_what_the_script_measures() -> None:
     assert spec.loader is not None
     saved = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(saved)
-    for row in ROWS[:3]:
+    for row in ROWS[::57][:3]:
         arguments = {key: value for key, value in row["case"].items() if key != "model"}
         again = saved.measure(models.find(row["case"]["model"]), **arguments)
         assert again["layers"] == row["layers"]
