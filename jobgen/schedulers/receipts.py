@@ -121,11 +121,10 @@ def save(receipt: Receipt) -> Receipt:
 
 
 def close(receipt: Receipt, end: Status) -> Receipt:
-    """Remember how a run ended. What cannot be written is asked for again the next time."""
-    ended = receipt._replace(state="ended", details=receipt.details | {"end": end._asdict()})
+    """Remember how a run ended, beside its receipt: what is lost of that is asked for again the next time."""
     with contextlib.suppress(Unwritable):
-        save(ended)
-    return ended
+        write(receipt.folder / "end.json", json.dumps(end._asdict()), durable=False)
+    return receipt._replace(state="ended", details=receipt.details | {"end": end._asdict()})
 
 
 def remove(receipt: Receipt) -> None:
@@ -133,16 +132,19 @@ def remove(receipt: Receipt) -> None:
     shutil.rmtree(receipt.folder, ignore_errors=True)
 
 
-def write(path: Path, content: str) -> None:
-    """Replace a file at once and durably; Unwritable when the disk is full or the folder read-only."""
+def write(path: Path, content: str, *, durable: bool = True) -> None:
+    """Replace a file at once; Unwritable when the disk is full or the folder read-only."""
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".jobgen-")
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as sink:
             sink.write(content)
             sink.flush()
-            os.fsync(sink.fileno())
+            if durable:
+                os.fsync(sink.fileno())
         os.replace(temporary, path)
+        if not durable:
+            return
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -170,7 +172,11 @@ def load(folder: Path) -> Receipt:
         raise ValueError("a receipt lacks its fields")
     if not isinstance(known.setdefault("job_id", None), str | None) or not isinstance(known.setdefault("details", {}), dict):
         raise ValueError("a receipt lacks its fields")
-    return Receipt(**(known | {"handle": folder.name}))
+    receipt = Receipt(**(known | {"handle": folder.name}))
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        end = json.loads((folder / "end.json").read_text(encoding="utf-8"))
+        return receipt._replace(state="ended", details=receipt.details | {"end": Status(**end)._asdict()})
+    return receipt
 
 
 def _loaded(folders: Iterable[Path]) -> list[Receipt]:
