@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ LARGEST_FILES = 512 * 1024
 """Bytes of ``launch.code`` that a script still carries; a ConfigMap holds 1 MiB, sbatch takes 4 MB."""
 SAVE_BANDWIDTH = 2e9
 """Bytes a second of shared storage, all ranks together: what a save is assumed to reach."""
+GIB = 2**30
 WHOLE_NODE = 8
 """GPUs that are taken for a whole node where no node type says otherwise."""
 
@@ -52,7 +54,11 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
                            "train on one node, or start Ray yourself and launch verl against it")  # fmt: skip
     started = begin(launcher, program, ranks)
     fabric = _fabric(spec, base)
-    cpus, memory = _cpus(effective), _memory(effective)
+    cpus, memory, exclusive = _cpus(effective), _memory(effective), _exclusive(effective)
+    notes = configured.notes
+    if slurm and memory is None and not exclusive:
+        memory = _needed_memory(effective)
+        notes = (*notes, "resources.memory_per_node is not set: --mem is what the estimate needs and a quarter more")
     env = environment.merged((
         environment.derived(effective, layout.processes_per_node, cpus, slurm),
         _fabric_env(fabric, slurm),
@@ -72,7 +78,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
         gpu_name=effective.gpu.name,
         cpus_per_node=cpus,
         memory_per_node_bytes=memory,
-        exclusive=_exclusive(effective),
+        exclusive=exclusive,
         command=started.command,
         env=env,
         secrets=tuple(launch.secrets),
@@ -101,7 +107,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
         fabric_mounts=tuple(
             Mount(path.mount, path.path, read_only=path.read_only, origin="resources.fabric") for path in side.mounts
         ) if side else (),
-        notes=configured.notes,
+        notes=notes,
         base=str(base.absolute()),
     )  # fmt: skip
 
@@ -286,6 +292,14 @@ def _memory(effective: Effective) -> int | None:
         return given
     share = min(1.0, effective.spec.resources.gpus_per_node / node.gpus)
     return int((node.slurm_bytes or int(node.memory_bytes * 0.95)) * share)
+
+
+def _needed_memory(effective: Effective) -> int:
+    """What the estimate needs and a quarter more, in whole GiB: for a part of a node of which nothing else is known."""
+    from jobgen.physics.estimate import estimate
+
+    peak: float = estimate(effective).host.peak
+    return math.ceil(peak * 1.25 / GIB) * GIB
 
 
 def _exclusive(effective: Effective) -> bool:

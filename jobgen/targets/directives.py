@@ -73,9 +73,6 @@ def _all(job: Job, spec: Spec, requeue: bool, array: bool) -> Iterator[Row]:
     yield "open-mode", "append", "launch.restarts"
     yield "signal", f"B:USR1@{_lead(job, spec)}", "slurm.signal_before"
     yield "requeue" if requeue else "no-requeue", None, "slurm.requeue"
-    if slurm.array_limit is not None and not array:
-        raise Unrenderable("slurm.array_limit", "limits the members of an array, and this job is none",
-                           "add slurm.extra: {array: 0-9}, or remove it")  # fmt: skip
     yield from _after(spec)
     yield from _extra(spec)
 

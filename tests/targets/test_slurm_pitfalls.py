@@ -147,6 +147,12 @@ def test_16_a_whole_node_brings_its_memory_and_a_part_names_it():
     assert ("exclusive" in part, part["mem"]) == (False, "4096M")
 
 
+def test_16_memory_that_nobody_named_is_what_the_estimate_needs():
+    text = script(resources__memory_per_node=None)
+    assert int(directives(text)["mem"].removesuffix("M")) >= 1024
+    assert "# resources.memory_per_node is not set" in text
+
+
 @pytest.mark.parametrize("value", [None, False])
 def test_17_an_unset_option_is_left_out(value):
     assert "wckey" not in directives(script(slurm__extra={"wckey": value}))
