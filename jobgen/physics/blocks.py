@@ -69,7 +69,10 @@ def linear(tape: Tape, build: Build, x: Value, matrix: Matrix, unit: Unit, width
         fixed: Unit = "fixed" if matrix.split == "none" else "fixed_tensor"
         saved.append(tape.value(matrix.inputs * matrix.outputs, size, fixed, grad=False))
     kind: Kind = "addmm" if matrix.bias or build.quantized else "matmul"
-    out = tape.op([given], width, size, unit, saved, kind=kind)
+    scattered = build.gathers and matrix.split == "row"  # each rank's sum of products, then one part of the sequence
+    out = tape.op([given], width, size, "token" if scattered else unit, saved, kind=kind)
+    if scattered:
+        out = tape.op([out], width, size, unit, kind="reduce")
     if build.rank and matrix.name in build.targets:
         out = adapter(tape, build, x, out, matrix, unit)
     return out

@@ -7,7 +7,6 @@ the last layer's backward begins.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from jobgen.physics.ledger import EVALUATE, LOSS, Term
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 Parts = tuple[tuple[str, float], ...]
 """(what it is, bytes per logit)."""
-HF = frozenset({"transformers", "trl", "accelerate", "deepspeed", "llama-factory", "axolotl", "ms-swift", "verl", "custom", "fsdp-qlora"})
 WITHOUT_VOCABULARY = frozenset({"reward"})
 """Objectives whose head has one output."""
 CHUNKS = 8
@@ -175,8 +173,3 @@ def _fused(effective: Effective, tokens: Any, vocabulary: Any) -> list[Term]:
     if trained:
         result.append(Term("loss_head_gradient", "logits_and_loss", "allocated", LOSS, compute * vocabulary * hidden, "gradient of the head, made with the loss", source))
     return result
-
-
-def chunk_count(vocabulary: int, hidden: int) -> int:
-    """Liger's number of chunks."""
-    return math.ceil(vocabulary / hidden)
