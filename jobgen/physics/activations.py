@@ -100,7 +100,7 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         count = stage.layers[index]
         if isinstance(count, int | float) and count == 0:
             continue
-        part = checkpointing.part(layers.layer_profile(layer, arch.hidden, windowed(effective, build, layer)), now, build.compiled)
+        part = checkpointing.part(layer, arch.hidden, windowed(effective, build, layer), now)
         mine = _weighted(part.kept, by)
         kept = kept + count * mine
         one = cost.larger(one, mine)
@@ -166,7 +166,7 @@ def host_bytes(effective: Effective, sizes: Sizes, stage: Stage) -> Number:
     by = cost.products(sizes, now.sequence_parallel)
     total: Any = 0
     for index, layer in enumerate(arch.layers):
-        part = checkpointing.part(layers.layer_profile(layer, arch.hidden, windowed(effective, build, layer)), now, build.compiled)
+        part = checkpointing.part(layer, arch.hidden, windowed(effective, build, layer), now)
         total = total + stage.layers[index] * _weighted(part.kept, by)
     return total * stage.in_flight
 

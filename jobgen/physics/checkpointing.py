@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from jobgen.physics import cost
 from jobgen.physics.cost import ZERO, Cost
-from jobgen.physics.tape import Profile
+from jobgen.physics.layers import layer_profile
 from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
+    from jobgen.catalog.arch import Layer
     from jobgen.effective.setup import Activations
+    from jobgen.physics.blocks import Build
 
 FIXED = 7
 """Index of the first coefficient that counts weights' copies (``cost.UNITS``)."""
@@ -31,7 +33,8 @@ class Part(NamedTuple):
 
 
 @lru_cache(maxsize=2048)
-def _part(profile: Profile, mode: str, policy: str, every: int, compiled: bool) -> Part:
+def _part(layer: Layer, hidden: int, build: Build, mode: str, policy: str, every: int) -> Part:
+    profile, compiled = layer_profile(layer, hidden, build), build.compiled
     saved = profile.compiled if compiled else profile.saved
     backward = profile.compiled_training if compiled else profile.backward
     peaks = backward if compiled else backward + profile.again
@@ -51,9 +54,9 @@ def _part(profile: Profile, mode: str, policy: str, every: int, compiled: bool) 
     return Part(((1.0, kept),), _beyond(peaks, kept), profile.forward, copies)
 
 
-def part(profile: Profile, now: Activations, compiled: bool) -> Part:
+def part(layer: Layer, hidden: int, build: Build, now: Activations) -> Part:
     """What a layer keeps and needs under the effective policy."""
-    return _part(profile, now.checkpointing, now.policy, now.every, compiled)
+    return _part(layer, hidden, build, now.checkpointing, now.policy, now.every)
 
 
 def _beyond(peaks: tuple[Cost, ...], kept: Cost) -> tuple[Cost, ...]:
