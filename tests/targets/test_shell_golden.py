@@ -84,3 +84,31 @@ def test_nothing_unquoted_can_be_printed():
         environment.from_string("{{ value ~ 'x' }}").render(value="a")
     assert environment.from_string("{{ value }}").render(value=quote("a b")) == "'a b'"
     assert environment.from_string("{{ value }}").render(value=7) == "7"
+
+
+def test_a_script_for_one_host_starts_that_host():
+    """``render --target hosts --node-rank 1``."""
+    from jobgen.targets import render
+
+    made, spec = shell_jobs.job("hosts", **CASES["hosts"][1])
+    assert "\nrank=''\n" in render("hosts", made, spec).text
+    assert "\nrank=1\n" in render("hosts", made._replace(only_node=1), spec).text
+
+
+@pytest.mark.parametrize(("hosts", "why"), [
+    ([], "no machine"), (["a"], "1 hosts are listed"), (["a", "-oProxyCommand=x"], "not the name"), (["a", "u@b"], "not the name"), (["a", "b c"], "not the name"),
+])  # fmt: skip
+def test_hosts_that_cannot_be_reached_are_refused(hosts, why):
+    from jobgen.launch.job import Unrenderable
+
+    with pytest.raises(Unrenderable, match=why):
+        shell_jobs.script("hosts", resources__hosts=hosts)
+
+
+def test_every_target_is_a_module():
+    from typing import get_args
+
+    from jobgen.spec.models import Target
+    from jobgen.targets import NAMES
+
+    assert set(NAMES) == set(get_args(Target))
