@@ -36,7 +36,7 @@ def job_of(case: Case) -> Job:
     from jobgen.launch.build import build
 
     memo = case.effective.memo
-    versions = Versions(memo.known, prefer=assumed(memo.known))
+    versions = Versions(memo.known, prefer=assumed(memo.facts, memo.known))
     return build(Shared(case.facts, versions, memo), case.target, beside(case.document, "."))
 
 

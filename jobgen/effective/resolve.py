@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobgen import frameworks
-from jobgen.catalog import gpus, models, nodes
+from jobgen.catalog import gpus, models, nodes, releases
 from jobgen.catalog.arch import Arch
 from jobgen.catalog.gpus import Gpu, Peaks
 from jobgen.catalog.nodes import Node
 from jobgen.effective.libraries import canonical, interval_of, newest, pinned
 from jobgen.effective.options import with_file
+from jobgen.effective.quantization import requested
 from jobgen.effective.setup import Effective, Facts
 from jobgen.effective.versions import Interval, Version, Versions
 from jobgen.frameworks.config import NONE, Config
 from jobgen.spec.layout import layout
+from jobgen.spec.models import Quantization
 from jobgen.spec.problem import Problem, SpecError
 from jobgen.spec.record import NamedTuple
 
@@ -199,9 +201,27 @@ def models_first_release(document: Document) -> Version | None:
     return arch.first_release if isinstance(arch, Arch) else None
 
 
-def assumed(known: Mapping[str, Interval]) -> Mapping[str, Version]:
-    """The release that an estimate assumes where nothing is known: the newest that the catalogue knows."""
-    return {name: version for name, version in newest() if not known.get(name, Interval()).known}
+def assumed(facts: Facts, known: Mapping[str, Interval]) -> Mapping[str, Version]:
+    """The releases that an estimate assumes where nothing is known: the newest that the catalogue knows, but the newest
+    transformers that still quantises routed experts where the spec asks for that (5.0 leaves them in 16 bit)."""
+    chosen = {name: version for name, version in newest() if not known.get(name, Interval()).known}
+    if _open_experts(facts, known) and (facts.arch.first_release or ()) < FUSED_EXPERTS:
+        chosen["transformers"] = max(one for one in releases.versions("transformers") if one < FUSED_EXPERTS)
+    return chosen
+
+
+FUSED_EXPERTS: Version = (5,)
+"""From this transformers release routed experts are 3-D parameters, which bitsandbytes leaves alone (QS01)."""
+
+
+def _open_experts(facts: Facts, known: Mapping[str, Interval]) -> bool:
+    """Quantised experts are asked for and no version says whether they will be."""
+    interval = known.get("transformers", Interval())
+    quant = requested(facts.spec)
+    return (
+        facts.arch.moe and quant is not None and quant.moe_experts == "auto" and not interval.known
+        and not known.get(facts.framework.library, Interval()).known and interval.high > FUSED_EXPERTS
+    )  # fmt: skip
 
 
 class Assumed(NamedTuple):
@@ -209,18 +229,29 @@ class Assumed(NamedTuple):
 
     effective: Effective
     versions: Versions
+    experts: bool
+    """Quantised experts are assumed although only the framework's newest releases can, since no version is given."""
 
     def chosen(self) -> Iterator[tuple[str, str]]:
         """(library, what was assumed of it) for every question that knowledge left open, after the computation."""
         for name in dict.fromkeys(decision.library for decision in self.versions.asked):
             yield name, str(self.versions.interval(name))
+        if self.experts:
+            yield self.effective.framework.library or "framework", "quantises routed experts, as the spec asks"
 
 
 def assume(document: Document, environment: Mapping[str, str] | None = None) -> Assumed:
     """The set-up of one estimate: open version questions are answered by the assumed releases."""
     intervals = known(document, environment)
-    versions = Versions(intervals, prefer=assumed(intervals))
-    return Assumed(Effective(with_file(facts(document), framework_file(document).values), versions), versions)
+    found = with_file(facts(document), framework_file(document).values)
+    versions = Versions(intervals, prefer=assumed(found, intervals))
+    experts = _open_experts(found, intervals) and (found.arch.first_release or ()) >= FUSED_EXPERTS
+    if experts:
+        training = found.spec.training
+        quant = (requested(found.spec) or Quantization.model_construct()).model_copy(update={"moe_experts": True})
+        training = training.model_copy(update={"quantization": quant})
+        found = found._replace(spec=found.spec.model_copy(update={"training": training}))
+    return Assumed(Effective(found, versions), versions, experts)
 
 
 def capacity_bytes(gpu: Gpu) -> int:

@@ -67,7 +67,7 @@ def assume(choices: list[str]) -> None:
 
     chosen = {name: tuple(map(int, version.split("."))) for name, _, version in (one.partition("=") for one in choices)}
     before = resolve.assumed
-    resolve.assumed = lambda known: {**before(known), **{k: v for k, v in chosen.items() if not known.get(k) or not known[k].known}}
+    resolve.assumed = lambda facts, known: {**before(facts, known), **{k: v for k, v in chosen.items() if not known.get(k) or not known[k].known}}
 
 
 def known_gpu(name: str) -> bool:
