@@ -43,7 +43,7 @@ def main() -> int:
     for row in rows():
         said = ask(row, "default")
         if said is None:
-            print(f"{row['id']}: the server takes it", file=sys.stderr)  # noqa: T201
+            print(f"{row['id']}: the server takes it", file=sys.stderr)
             changed += 1
             continue
         changed += said != (row.get("object"), row.get("server"))

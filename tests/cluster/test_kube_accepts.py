@@ -2,18 +2,12 @@
 
 import json
 import os
-import sys
 import uuid
-from pathlib import Path
-
-import pytest
-
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "targets")]
 
 import collect_refusals
 import jobs
 import kube
+import pytest
 from k8s_cases import CASES, PAIRS
 
 from jobgen.targets import stream

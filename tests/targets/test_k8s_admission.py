@@ -1,14 +1,10 @@
 """What the real server refused (its words are in tests/cluster/refusals.jsonl) is said before anything is sent."""
 
 import json
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import jobs
+import pytest
 from k8s_cases import CLAIM
 
 from jobgen.launch.job import Command, word

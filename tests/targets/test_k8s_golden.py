@@ -1,14 +1,10 @@
 """What the Kubernetes targets write, byte for byte. ``JOBGEN_UPDATE_GOLDEN=1`` writes the files anew."""
 
 import os
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import jobs
+import pytest
 from k8s_cases import CASES, PAIRS
 
 from jobgen.targets import admission, render, stream

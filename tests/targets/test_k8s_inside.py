@@ -7,11 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import jobs
+import pytest
 from k8s_cases import CASES, PAIRS
 
 from jobgen.launch.job import Command, Python, Resume, RunTime, word

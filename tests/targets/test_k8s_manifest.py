@@ -22,7 +22,7 @@ TREE = st.recursive(LEAF, lambda inner: st.one_of(st.lists(inner, max_size=4), s
 
 
 @given(st.dictionaries(st.one_of(TEXT, AWKWARD), TREE, min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_tree_is_read_back_as_it_was(tree):
     text, _ = dump([tree, tree])
     assert list(yaml.safe_load_all(text)) == [tree, tree]

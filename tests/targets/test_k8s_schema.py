@@ -1,15 +1,10 @@
 """Each object fits the CRDs of the operators' releases, and the structures that the kubernetes client knows."""
 
 import copy
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import crds
 import jobs
+import pytest
 from k8s_cases import CASES, PAIRS
 
 from jobgen.targets import stream
@@ -38,8 +33,8 @@ def pods(found):
 
 @pytest.mark.parametrize("name", [name for name, target in PAIRS if target == "k8s"])
 def test_pytorchjobs_fit_the_schema(name):
-    schema = crds.validator(crds.TRAINING_OPERATOR, PYTORCH, "v1")
-    assert crds.errors(schema, objects(name, "k8s")[-1]) == []
+    kind = crds.schema(crds.TRAINING_OPERATOR, PYTORCH, "v1")
+    assert crds.errors(kind, objects(name, "k8s")[-1]) == []
 
 
 @pytest.mark.parametrize("module", crds.TRAINERS)
@@ -48,13 +43,13 @@ def test_trainjobs_fit_the_schemas_of_all_releases(name, module):
     *_, runtime, train = objects(name, "trainjob")
     if name == "volcano" and module.endswith("2.0.0"):
         runtime["spec"].pop("podGroupPolicy")  # the one field that 2.0 does not have, and only Volcano's users need
-    assert crds.errors(crds.validator(module, TRAINER.format("trainingruntimes"), "v1alpha1"), runtime) == []
-    assert crds.errors(crds.validator(module, TRAINER.format("trainjobs"), "v1alpha1"), train) == []
+    assert crds.errors(crds.schema(module, TRAINER.format("trainingruntimes"), "v1alpha1"), runtime) == []
+    assert crds.errors(crds.schema(module, TRAINER.format("trainjobs"), "v1alpha1"), train) == []
 
 
 @pytest.mark.parametrize("name", [name for name, target in PAIRS if target == "jobset"])
 def test_jobsets_fit_the_schema(name):
-    assert crds.errors(crds.validator(crds.JOBSET, JOBSETS, "v1alpha2"), objects(name, "jobset")[-1]) == []
+    assert crds.errors(crds.schema(crds.JOBSET, JOBSETS, "v1alpha2"), objects(name, "jobset")[-1]) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +67,7 @@ def test_the_schema_check_itself_finds_mistakes(path, value):
     for step in path[:-1]:
         node = node[step]
     node[path[-1]] = value
-    assert crds.errors(crds.validator(crds.TRAINING_OPERATOR, PYTORCH, "v1"), job)
+    assert crds.errors(crds.schema(crds.TRAINING_OPERATOR, PYTORCH, "v1"), job)
 
 
 @pytest.mark.parametrize(("name", "target"), PAIRS)
