@@ -95,14 +95,14 @@ def test_a_script_for_one_host_starts_that_host():
     assert "\nrank=1\n" in render("hosts", made._replace(only_node=1), spec).text
 
 
-@pytest.mark.parametrize(("hosts", "why"), [
-    ([], "no machine"), (["a"], "1 hosts are listed"), (["a", "-oProxyCommand=x"], "not the name"), (["a", "u@b"], "not the name"), (["a", "b c"], "not the name"),
-])  # fmt: skip
-def test_hosts_that_cannot_be_reached_are_refused(hosts, why):
+@pytest.mark.parametrize("hosts", [(), ("a",), ("a", "-oProxyCommand=x"), ("a", "u@b"), ("a", "b c"), ("a", "b\n"), ("a", "")])
+def test_hosts_that_cannot_be_reached_are_refused(hosts):
     from jobgen.launch.job import Unrenderable
+    from jobgen.targets import render
 
-    with pytest.raises(Unrenderable, match=why):
-        shell_jobs.script("hosts", resources__hosts=hosts)
+    made, spec = shell_jobs.job("hosts", **CASES["hosts"][1])
+    with pytest.raises(Unrenderable, match=r"resources\.hosts"):
+        render("hosts", made._replace(hosts=hosts), spec)
 
 
 def test_every_target_is_a_module():
