@@ -171,10 +171,14 @@ def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any]
 
 
 def _flat(effective: Effective, units: tuple[tuple[Unit, Any], ...]) -> Bulk:
-    """Elements of flat parameters that hold something trained: the gradient is as large as the whole."""
+    """Elements of flat parameters that hold something trained: the gradient is as large as the whole.
+
+    Every layer does when adapters are trained, whatever their names in this framework.
+    """
+    layers = inventory(effective).layers if effective.spec.training.method != "full" else ()
     result = NOTHING
     for unit, count in units:
-        if unit.trained.whole:
+        if unit.trained.whole or any(unit is layer for layer in layers):
             result = result + unit.plain.times(count)
             result = result + unit.adapters.times(count)
     return result
