@@ -80,6 +80,19 @@ def find() -> Slurm | str:
     return Slurm(folder) if answer.returncode == 0 else "the test Slurm does not answer: run tests/cluster/slurm-up.sh"
 
 
+TORCHRUN = """\
+# torch 1.13 on Python 3.11: iterating a Flag leaves out Std.NONE, so torchrun's default --redirects=0 becomes None
+import sys
+
+from torch.distributed.elastic.multiprocessing.api import Std
+from torch.distributed.run import main
+
+read = Std.from_str.__func__
+Std.from_str = classmethod(lambda cls, text: Std.NONE if text == "0" else read(cls, text))
+sys.exit(main())
+"""
+
+
 def torch_python(folder: Path) -> Path | str:
     """A virtual environment with torch: $JOBGEN_TORCH, else one around Debian's python3-torch; else why there is none."""
     if given := os.environ.get("JOBGEN_TORCH"):
@@ -89,6 +102,6 @@ def torch_python(folder: Path) -> Path | str:
         return "no torch: set JOBGEN_TORCH to a virtual environment with it, or apt-get install python3-torch python3-venv"
     subprocess.run([system, "-m", "venv", "--system-site-packages", "--without-pip", str(folder)], check=True)
     torchrun = folder / "bin" / "torchrun"
-    torchrun.write_text(f'#!/bin/sh\nexec {folder}/bin/python -m torch.distributed.run "$@"\n')
+    torchrun.write_text(f"#!{folder}/bin/python\n{TORCHRUN}")
     torchrun.chmod(0o755)
     return folder
