@@ -182,11 +182,14 @@ def _loading(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
         return []
     units, width = held(effective, stage), effective.numbers.weights
     whole = width * total(units, "plain").local(sizes) + total(units, "packed").local(sizes)
+    source = "the loader puts every rank's copy on its own GPU (effective loading)"
+    if effective.sharded.kind == "fsdp2" and effective.spec.training.framework in table.HF:
+        return [Term("whole_model", "weights", "allocated", LOAD, whole, "the whole model, alive beside its shards until all are cut",
+                     source + "; accelerate utils/fsdp_utils.py fsdp2_prepare_model keeps the original state dict")]  # fmt: skip
     cut = width * total(units, "plain").sharded(sizes, sizes.weights_shards) + total(units, "packed").sharded(
         sizes, sizes.weights_shards if effective.quantized.sharded else 1
     )
-    return [Term("whole_model", "weights", "allocated", LOAD, larger(whole - cut, 0.0), "the whole model before sharding cuts it",
-                 "the loader puts every rank's copy on its own GPU (effective loading)")]  # fmt: skip
+    return [Term("whole_model", "weights", "allocated", LOAD, larger(whole - cut, 0.0), "the whole model before sharding cuts it", source)]
 
 
 def _dequantised(effective: Effective, stage: Stage, sizes: Sizes) -> list[Term]:
