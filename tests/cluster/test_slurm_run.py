@@ -213,7 +213,7 @@ def test_a_killed_rank_ends_the_job_which_goes_on_from_the_last_checkpoint(slurm
     assert slurm.wait(job) == "COMPLETED", slurm.log(job)
     log = slurm.log(job)
     assert "it failed (137) after a new checkpoint" in log
-    assert re.search(r"jobgen: attempt 1 on node3 node4, from \S+/ck/checkpoint-1[0-3]\n", log)
+    assert re.search(r"jobgen: attempt 1 on node3 node4, from \S+/ck/checkpoint-[1-3][0-9]\n", log)
     assert "rank 0: finished at step 40" in log
     assert slurm.field(job, "Restarts") == "1"
 
