@@ -150,6 +150,8 @@ def _estimate(options: argparse.Namespace) -> int:
 
     document, environment = _load(options), _environment(options)
     result = estimate(document, environment=environment)
+    if result.gpu.capacity == float("inf"):
+        _say(f"jobgen: no GPU {document.spec.resources.gpu.name!r} in the catalogue and no memory given, so there is no verdict (jobgen gpus lists them)")
     if options.format == "json":
         import json
 

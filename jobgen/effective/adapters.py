@@ -50,6 +50,22 @@ def targets(spec: Spec, arch: Arch, fused: bool) -> tuple[str, ...]:
     return tuple(name for name in names if any(pattern.fullmatch(home + name) for home in homes))
 
 
+_ROLES = {
+    "q_proj": ("attention", "column"), "k_proj": ("attention", "column"), "v_proj": ("attention", "column"), "o_proj": ("attention", "row"),
+    "gate_proj": ("mlp", "column"), "up_proj": ("mlp", "column"), "down_proj": ("mlp", "row"),
+}  # fmt: skip
+"""What Llama's module names stand for."""
+
+
+def _counterparts(spec: Spec, arch: Arch, fused: bool) -> tuple[str, ...]:
+    """Modules that do what a Llama name says in a model that names them otherwise (``c_attn``, ``dense_h_to_4h``): LitGPT,
+    Megatron and others switch adapters on by role, and a rule speaks where peft would find no module."""
+    written = spec.training.lora.target_modules
+    known = frozenset((*counts.target_names(arch, False), *counts.target_names(arch, fused)))
+    roles = {_ROLES[name] for name in (written if isinstance(written, list) else ()) if name in _ROLES and name not in known}
+    return tuple(dict.fromkeys(m.name for m, _ in counts.matrices(arch) if (m.part, m.split) in roles and m.name in known))
+
+
 def fused(effective: Effective) -> bool:
     """The model has parts that are 3-D parameters in the release that will run."""
     parts = any(matrix.fused_since for matrix, _ in counts.matrices(effective.arch))
@@ -64,7 +80,7 @@ def decide(effective: Effective) -> Adapters:
     lora, everything, is_fused = spec.training.lora, wants_all(spec), fused(effective)
     if spec.training.freeze or spec.training.framework in _LEAVES_TOWERS:
         arch = arch._replace(outer=tuple(matrix for matrix in arch.outer if matrix.part != "other"))
-    wanted = "all-linear" if everything else targets(spec, arch, is_fused)
+    wanted = "all-linear" if everything else (*targets(spec, arch, is_fused), *_counterparts(spec, arch, is_fused))
     experts = [m for m, _ in counts.matrices(arch) if m.part == "expert" and m.fused_since]
     asked = is_fused and any(everything or {m.name, *m.unfused} & set(wanted) for m in experts)
     seen = asked and any(m.adapter_rank for m in experts) and effective.versions["peft"] >= (0, 19)

@@ -20,9 +20,9 @@ from jobgen.effective.setup import Effective, Facts
 from jobgen.effective.versions import Interval, Version, Versions
 from jobgen.frameworks.config import NONE, Config
 from jobgen.spec.layout import layout
-from jobgen.spec.models import Quantization
 from jobgen.spec.problem import Problem, SpecError
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Quantization
 
 if TYPE_CHECKING:
     from jobgen.spec.document import Document
@@ -40,13 +40,18 @@ class Unknowable(NamedTuple):
     fix: str
 
 
-def facts(document: Document) -> Facts:
-    """What the spec names: architecture, GPU, node type, layout and framework; SpecError lists all that is unknown."""
+def facts(document: Document, *, any_gpu: bool = False) -> Facts:
+    """What the spec names: architecture, GPU, node type, layout and framework; SpecError lists all that is unknown.
+
+    ``any_gpu``: a GPU of which nothing is known is fine (what a job needs does not depend on it).
+    """
     spec = document.spec
     found: list[Arch | Gpu | Node | None] = []
     unknown: list[Unknowable] = []
     for look in (_arch, _gpu, _node):
         thing = look(document)
+        if any_gpu and look is _gpu and isinstance(thing, Unknowable):
+            thing = _unlisted(spec.resources.gpu.name, 0)
         if isinstance(thing, Unknowable):
             unknown.append(thing)
             found.append(None)
@@ -98,7 +103,7 @@ def _gpu(document: Document) -> Gpu | Unknowable:
         near = f"the nearest is {error.nearest[0]}; " if error.nearest else ""
         return Unknowable(
             "resources.gpu", f"no GPU {wanted.name!r} in the catalogue (jobgen gpus lists it)",
-            f"{near}or give its memory: {{name: {wanted.name}, memory: 80GiB}}",
+            f"{near}{'or ' if near else ''}give its memory: {{name: {wanted.name}, memory: 80GiB}}",
         )  # fmt: skip
     if wanted.memory is None or gpus.is_size_of(gpu, wanted.memory):
         return gpu
@@ -243,7 +248,7 @@ class Assumed(NamedTuple):
 def assume(document: Document, environment: Mapping[str, str] | None = None) -> Assumed:
     """The set-up of one estimate: open version questions are answered by the assumed releases."""
     intervals = known(document, environment)
-    found = with_file(facts(document), framework_file(document).values)
+    found = with_file(facts(document, any_gpu=True), framework_file(document).values)
     versions = Versions(intervals, prefer=assumed(found, intervals))
     experts = _open_experts(found, intervals) and (found.arch.first_release or ()) >= FUSED_EXPERTS
     if experts:

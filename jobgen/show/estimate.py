@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from jobgen.show.table import table
@@ -42,13 +43,18 @@ def duration(seconds: float | None) -> str:
 
 def _head(estimate: Estimate) -> str:
     gpu = estimate.gpu
-    room = gpu.capacity - gpu.device
+    size = f"GPU memory: {gib(gpu.device)} GiB ({gib(gpu.low)} to {gib(gpu.high)})"
+    if math.isinf(gpu.capacity):
+        fit = f"{size}; how much the GPU has is not known (give it: {{name: ..., memory: 80GiB}})"
+    else:
+        room = gpu.capacity - gpu.device
+        left = f"{gib(room)} GiB left" if room > 0 else f"{gib(-room)} GiB too much"
+        fit = f"{size} of {gib(gpu.capacity)}: {VERDICTS[estimate.verdict]}, {left}"
     return "\n".join(
         (
             f"{estimate.model}: {estimate.parameters / 1e9:.2f} B parameters, {estimate.active_parameters / 1e9:.2f} B active, {estimate.trainable_parameters / 1e9:.3g} B trained",
             f"{estimate.world} ranks: data parallel {estimate.data}, states cut over {estimate.shard}; {estimate.global_batch} samples and {estimate.tokens_per_step:,} tokens a step",
-            f"GPU memory: {gib(gpu.device)} GiB of {gib(gpu.capacity)} ({gib(gpu.low)} to {gib(gpu.high)}): {VERDICTS[estimate.verdict]}"
-            + (f", {gib(room)} GiB left" if room > 0 else f", {gib(-room)} GiB too much"),
+            fit,
             f"  live tensors {gib(gpu.allocated)} GiB, held by the allocator {gib(gpu.reserved)} GiB, on the device {gib(gpu.device)} GiB",
         )
     )

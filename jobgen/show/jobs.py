@@ -25,7 +25,7 @@ def as_json(receipt: Receipt, found: Status) -> str:
 def text(receipt: Receipt, found: Status) -> str:
     """One job."""
     facts = (
-        ("target", receipt.target), ("job", receipt.job_id), ("why", found.reason), ("nodes", found.nodes),
+        ("target", receipt.target), ("job", receipt.job_id), ("why", found.reason), ("queue", found.queue), ("pods", found.pods), ("nodes", found.nodes),
         ("running for", found.elapsed), ("restarts", found.restarts), ("exit status", found.exit_code),
     )  # fmt: skip
     lines = [f"{receipt.handle}  {found.phase} ({found.native})"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,5 +56,8 @@ def chart(estimate: Estimate, altair: Any) -> Any:
             tooltip=["phase:N", "component:N", altair.Tooltip("GiB:Q", format=".2f")],
         )
     )
+    title = f"{estimate.model}: {gpu.device / GIB:.1f} GiB"
+    if math.isinf(gpu.capacity):
+        return bars.properties(title=title, width=640)
     line = altair.Chart(altair.Data(values=[{"GiB": gpu.capacity / GIB}])).mark_rule(strokeDash=[4, 4]).encode(x="GiB:Q")
-    return (bars + line).properties(title=f"{estimate.model}: {gpu.device / GIB:.1f} of {gpu.capacity / GIB:.1f} GiB", width=640)
+    return (bars + line).properties(title=f"{title} of {gpu.capacity / GIB:.1f}", width=640)
