@@ -173,6 +173,8 @@ class Job(NamedTuple):
     """The fabric provider's script, sourced after the fabric's variables and before the user's."""
     environment_wait: str = ""
     """A file that the provider's installer writes when the script may be sourced."""
+    library_path: tuple[str, ...] = ()
+    """Folders put in front of LD_LIBRARY_PATH, which the node or image has set already (Slurm)."""
     fabric_mounts: tuple[Mount, ...] = ()
     """Host folders that the fabric needs inside the container (Slurm)."""
     base: str = ""

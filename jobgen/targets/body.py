@@ -91,7 +91,7 @@ def program_text(job: Job, node: Node) -> Shell:
         checks=node.checks,
         setup=node.setup,
         identity=_identity(job, node),
-        python=_python(job),
+        python=[*_libraries(job), *_python(job)],
         directory=[_folder(job.working_directory)] if job.working_directory else [],
         words=head,
         resume=resume,
@@ -113,6 +113,16 @@ def program_text(job: Job, node: Node) -> Shell:
 
 def _folder(path: str) -> Shell:
     return quote(path, "launch.working_directory")
+
+
+def _libraries(job: Job) -> list[Shell]:
+    """The fabric's libraries before those that the node or image names."""
+    if not job.library_path:
+        return []
+    folders = quote(":".join(job.library_path)).text
+    return [
+        constant(f'export LD_LIBRARY_PATH={folders}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"', "resources.fabric")
+    ]
 
 
 def _exports(variables: list[Variable]) -> list[Shell]:
