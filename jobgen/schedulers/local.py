@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobgen.schedulers.errors import SchedulerError
+from jobgen.schedulers.errors import SchedulerError, Unwritable
 from jobgen.schedulers.receipts import Receipt, write
 from jobgen.schedulers.state import Status
 
@@ -83,15 +83,20 @@ class Run:
                 return 0
             if (folder / "ended").exists() or (folder / "cancelled").exists():
                 return 0
-            return self._run(folder)
+            return self._run(folder, lock.fileno())
 
-    def _run(self, folder: Path) -> int:
+    def _run(self, folder: Path, lock: int) -> int:
+        """The script holds the lock too: should this process be killed, the run still counts as live."""
         with (folder / "output.log").open("ab", buffering=0) as output:
             child = subprocess.Popen(
                 ["bash", self.script], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, env=clean(dict(os.environ), self.gpus),
+                start_new_session=True, env=clean(dict(os.environ), self.gpus), pass_fds=[lock],
             )  # fmt: skip
-            write(folder / "group", str(child.pid))
+            try:
+                write(folder / "group", str(child.pid))
+            except Unwritable:
+                _signal_group(child.pid, signal.SIGKILL)
+                raise
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda _number, _frame: _signal_group(child.pid, signal.SIGTERM))
             while True:
@@ -140,7 +145,7 @@ def status(receipt: Receipt) -> Status:
         return Status("cancelled", "CANCELLED", final=True)
     if not (folder / "group").exists() and time.time() - receipt.created < STARTING_SECONDS:
         return Status("queued", "STARTING")
-    return Status("failed", "GONE", "it was killed, or the machine was restarted", final=True)
+    return Status("failed", "GONE", "it or its supervisor was killed, or the machine was restarted", final=True)
 
 
 def _elapsed(folder: Path) -> str:

@@ -111,3 +111,17 @@ def fake_venv(folder: Path) -> Path:
 def sleep(seconds: float, *more: str) -> list[str]:
     """Arguments of a task that lasts."""
     return ["--seconds", str(seconds), *more]
+
+
+def user_python(user: str) -> tuple[str, dict[str, str]] | None:
+    """A python that another user can run with jobgen in it."""
+    import pydantic
+
+    import jobgen
+
+    paths = f"{Path(jobgen.__file__).parent.parent}:{Path(pydantic.__file__).parent.parent}"
+    for python in (sys.executable, "/usr/bin/python3"):
+        command = ["runuser", "-u", user, "--", "env", f"PYTHONPATH={paths}", python, "-c", "import jobgen, submitit, pydantic_core, sys; print(sys.version)"]
+        if subprocess.run(command, capture_output=True, check=False, cwd="/").returncode == 0:
+            return python, {"PYTHONPATH": paths}
+    return None

@@ -358,24 +358,10 @@ def test_a_comment_of_ones_own_is_left_alone(cli, slurm):
     assert slurm.field(cli.status(handle)["job_id"], "Comment") == "budget-7"
 
 
-def user_python(user: str) -> tuple[str, dict[str, str]] | None:
-    """A python that another user can run with jobgen in it."""
-    import pydantic
-
-    import jobgen
-
-    paths = f"{Path(jobgen.__file__).parent.parent}:{Path(pydantic.__file__).parent.parent}"
-    for python in (sys.executable, "/usr/bin/python3"):
-        command = ["runuser", "-u", user, "--", "env", f"PYTHONPATH={paths}", python, "-c", "import jobgen, submitit, pydantic_core, sys; print(sys.version)"]
-        if subprocess.run(command, capture_output=True, check=False, cwd="/").returncode == 0:
-            return python, {"PYTHONPATH": paths}
-    return None
-
-
 def test_another_user_submits_and_follows(slurm, tmp_path):
     if os.geteuid() != 0 or not shutil.which("runuser") or "alice" not in {one.pw_name for one in pwd.getpwall()}:
         pytest.skip("needs root, and the user alice that slurm-up.sh makes")
-    found = user_python("alice")
+    found = helper("command_line").user_python("alice")
     if found is None:
         pytest.skip("alice can run no python that has jobgen")
     python, env = found

@@ -98,6 +98,14 @@ def test_a_job_that_ignores_sigterm_is_killed_after_the_grace():
     assert ended(receipt).phase == "cancelled"
 
 
+def test_a_submission_in_a_command_substitution_returns_at_once(tmp_path):
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", (SUBMITTER % (tmp_path / "runs")).replace("sleep 2", "sleep 30")], capture_output=True, text=True, check=True)
+    took = time.monotonic() - begun
+    local.cancel(receipts.find(done.stdout.strip()))
+    assert took < 20
+
+
 def test_a_missing_secret_is_named_before_anything_is_written(monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with pytest.raises(Unsubmittable, match="HF_TOKEN is not set"):
@@ -181,3 +189,29 @@ def test_a_state_folder_that_cannot_be_written_is_said_so(monkeypatch, tmp_path)
     with pytest.raises(Unsubmittable, match="JOBGEN_STATE"):
         submit("true\n")
     assert Path(file).read_text() == ""
+
+
+def test_a_run_whose_supervisor_was_killed_is_still_live_and_can_be_cancelled():
+    receipt = submit("echo started; sleep 60\n")
+    while not (receipt.folder / "output.log").exists() or b"started" not in (receipt.folder / "output.log").read_bytes():
+        time.sleep(0.05)
+    group = int((receipt.folder / "group").read_text())
+    supervisor = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGKILL)
+    time.sleep(0.3)
+    assert local.status(receipt).phase == "running"
+    assert submit("echo started; sleep 60\n").handle == receipt.handle
+    local.cancel(receipt)
+    assert ended(receipt).phase == "cancelled"
+
+
+def test_the_job_sees_the_submitters_gpus(monkeypatch):
+    """submitit would hide all of them."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    receipt = submit('echo "gpus=$CUDA_VISIBLE_DEVICES"; env | grep -c SUBMITIT_\n')
+    ended(receipt)
+    assert (receipt.folder / "output.log").read_text() == "gpus=2,3\n0\n"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    receipt = submit('echo "gpus=${CUDA_VISIBLE_DEVICES-unset}"\n')
+    ended(receipt)
+    assert (receipt.folder / "output.log").read_text() == "gpus=unset\n"
