@@ -1,7 +1,6 @@
 """Says who it is and what all ranks together sum up to (gloo, no GPU)."""
 
 import json
-import os
 import socket
 import sys
 
