@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import IO, TYPE_CHECKING
 
 from jobgen.spec.document import Document
@@ -151,8 +152,9 @@ def submission(document: Document, *, target: str | None = None, new: bool = Fal
     details = {"namespace": spec.kubernetes.namespace, "context": spec.kubernetes.context} if chosen in ("k8s", "trainjob", "jobset") else {}
     waits = dependency([(after.job, after.on) for after in spec.after], chosen, wait)
 
-    def rename(suffix: str) -> Artifact:
-        return render(document.edited({"name": spec.name + suffix}), target=chosen)
+    @cache
+    def rename(name: str) -> Artifact:
+        return render(document.edited({"name": name}), target=chosen)
 
     return Request(
         spec.name, chosen, artifact, document.text or "", tuple(spec.launch.secrets), details,

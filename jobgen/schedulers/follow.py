@@ -65,6 +65,7 @@ def cancel(handle: str, say: Say = lambda _: None) -> str:
     """Stop a job and wait for its end; returns what happened, in words."""
     receipt, found = current(receipts.find(handle))
     if found is UNSENT:
+        scheduler(receipt.target).forget(receipt)
         receipts.close(receipt, NEVER_SENT)
         return f"{receipt.handle} had not reached the scheduler; it is forgotten"
     if not found.live:

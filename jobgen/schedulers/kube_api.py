@@ -1,49 +1,45 @@
-"""The Kubernetes API through its client: kubeconfig as kubectl chooses it, server-side apply, and errors in words."""
+"""The Kubernetes API through its client: server-side apply, strictly validated, and errors in words."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
+from jobgen.schedulers import kube_config
 from jobgen.schedulers.errors import SchedulerError, Unreachable
-from jobgen.spec.record import NamedTuple
+from jobgen.schedulers.kube_config import Place
+from jobgen.schedulers.kube_errors import SAFE, Missing, refusal
 
 MANAGER = "jobgen"
 """Field manager of every apply."""
-
-
-class Kind(NamedTuple):
-    """Where objects of a kind live."""
-
-    group: str
-    version: str
-    plural: str
-    needs: str
-    """What must be installed when the API server does not know the kind."""
-
-
-KINDS = {
-    "PersistentVolumeClaim": Kind("", "v1", "persistentvolumeclaims", ""),
-    "ConfigMap": Kind("", "v1", "configmaps", ""),
-    "Service": Kind("", "v1", "services", ""),
-    "PyTorchJob": Kind("kubeflow.org", "v1", "pytorchjobs", "the Kubeflow training operator (1.8 or 1.9)"),
-    "TrainingRuntime": Kind("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "Kubeflow Trainer (2.0 or later)"),
-    "TrainJob": Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "Kubeflow Trainer (2.0 or later)"),
-    "JobSet": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
-    "PodGroup": Kind("scheduling.volcano.sh", "v1beta1", "podgroups", "Volcano"),
-    "Workload": Kind("kueue.x-k8s.io", "v1beta2", "workloads", "Kueue"),
+PLURALS = {
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Secret": ("v1", "secrets"),
+    "Pod": ("v1", "pods"),
+    "Event": ("v1", "events"),
+    "PyTorchJob": ("kubeflow.org/v1", "pytorchjobs"),
+    "TrainingRuntime": ("trainer.kubeflow.org/v1alpha1", "trainingruntimes"),
+    "TrainJob": ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
+    "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "PodGroup": ("scheduling.volcano.sh/v1beta1", "podgroups"),
+    "Workload": ("kueue.x-k8s.io/v1beta2", "workloads"),
+    "LocalQueue": ("kueue.x-k8s.io/v1beta2", "localqueues"),
 }
-JOBS = {"k8s": "PyTorchJob", "trainjob": "TrainJob", "jobset": "JobSet"}
-"""The object of a target that is the job."""
-COVERED = ("PersistentVolumeClaim",)
-"""Never deleted: checkpoints live there."""
-
+"""API version, where the object itself does not say it, and the name in paths."""
+CREATE_ONLY = "1"
+"""A resourceVersion that no object has: an apply with it makes a new object, or is refused because there is one."""
+TRIES = 4
+"""Of a request that an overloaded API server turns away."""
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """Characters that YAML refuses, or folds as line breaks, where they stand as they are."""
+
+Item = dict[str, Any]
 
 
 def encoded(body: Any) -> bytes:
@@ -53,156 +49,148 @@ def encoded(body: Any) -> bytes:
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
-class Missing(Exception):
-    """No such object."""
-
-
 class Api:
-    """One context and namespace."""
+    """One place, with the user's credentials."""
 
-    def __init__(self, context: str | None, namespace: str | None) -> None:
-        from kubernetes import client, config
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.namespace, self.server = place.namespace, place.server
+        self.client = kube_config.client(place)
+        self.headers = {"Accept": "application/json", "User-Agent": MANAGER, **kube_config.impersonation(place)}
+
+    def path(self, kind: str, name: str = "", version: str | None = None) -> str:
+        """Of a kind's objects, or of one."""
+        known, plural = PLURALS[kind]
+        version = version or known
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        return f"{base}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def call(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+        """One request; the JSON answer. Errors in jobgen's words."""
+        for turn in range(TRIES):
+            response = self._send(method, path, query, body, headers or {}, 60)
+            data = self._whole(response)
+            if response.status != 429 or turn == TRIES - 1:
+                break
+            with contextlib.suppress(ValueError):
+                time.sleep(min(5.0, float(response.headers.get("Retry-After", 1))))
+        if response.status >= 300:
+            raise refusal(self.server, self.namespace, response.status, data, method, path)
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise SchedulerError(f"{self.server} does not answer as an API server does: {data[:80].decode('utf-8', 'replace')!r}") from None
+
+    def _whole(self, response: Any) -> bytes:
+        from urllib3.exceptions import HTTPError
 
         try:
-            self.client = config.new_client_from_config(context=context)  # type: ignore[no-untyped-call]
-            self.namespace = namespace or _context_namespace(context) or "default"
-        except config.ConfigException as error:
-            try:
-                configuration = client.Configuration()
-                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            except config.ConfigException:
-                raise SchedulerError(f"no cluster to talk to: {error}; set KUBECONFIG or kubernetes.context") from None
-            self.client = client.ApiClient(configuration)
-            self.namespace = namespace or _own_namespace() or "default"
-        self.server = self.client.configuration.host
+            data: bytes = response.read()
+        except (HTTPError, OSError) as error:
+            raise Unreachable(f"the answer of the API server at {self.server} broke off ({error}); {SAFE}") from None
+        return data
 
-    def _path(self, kind: str, name: str = "", version: str | None = None, group: str | None = None) -> str:
-        known = KINDS[kind]
-        group = known.group if group is None else group
-        version = version or known.version
-        base = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        return f"{base}/namespaces/{self.namespace}/{known.plural}" + (f"/{name}" if name else "")
-
-    def call(self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, content: str = "application/json", seconds: float = 60) -> Any:
-        """One request; the JSON answer. Errors in jobgen's words."""
-        response = self._send(method, path, query, body, content, seconds)
-        data = response.read()
-        if response.status >= 400:
-            raise _refusal(self, response.status, data, f"{method} {path}")
-        return json.loads(data)
-
-    def _send(self, method: str, path: str, query: dict[str, str] | None, body: Any, content: str, seconds: float) -> Any:
+    def _send(self, method: str, path: str, query: dict[str, str] | None, body: Any, headers: dict[str, str], seconds: float) -> Any:
         """The request on the client's own connections and credentials: its own methods change from release to release."""
         from urllib.parse import urlencode
 
         from urllib3 import Timeout
-        from urllib3.exceptions import HTTPError
+        from urllib3.exceptions import HTTPError, SSLError
 
-        configuration = self.client.configuration
-        headers = {"Accept": "application/json", "Content-Type": content, "User-Agent": MANAGER}
-        for setting in configuration.auth_settings().values():
+        sent = {"Content-Type": "application/json", **self.headers, **headers}
+        for setting in self.client.configuration.auth_settings().values():
             if setting and setting["in"] == "header" and setting["value"]:
-                headers[setting["key"]] = setting["value"]
-        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+                sent[setting["key"]] = setting["value"]
+        url = f"{self.client.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             return self.client.rest_client.pool_manager.request(
-                method, url, headers=headers, body=None if body is None else encoded(body), preload_content=False,
+                method, url, headers=sent, body=None if body is None else encoded(body), preload_content=False,
                 timeout=Timeout(connect=10, read=seconds), retries=False,
             )  # fmt: skip
+        except SSLError as error:
+            if "CERTIFICATE_VERIFY_FAILED" not in str(error) and "doesn't match" not in str(error):
+                raise Unreachable(f"the API server at {self.server} cannot be reached ({error}); {SAFE}") from None
+            raise SchedulerError(f"the certificate of {self.server} is not the one that the kubeconfig vouches for: {error}") from None
         except (HTTPError, OSError) as error:
             reason = getattr(error, "reason", None) or error
-            raise Unreachable(f"the API server at {self.server} cannot be reached ({reason}); repeating the command is safe") from None
+            raise Unreachable(f"the API server at {self.server} cannot be reached ({reason}); {SAFE}") from None
 
-    def apply(self, item: dict[str, Any], *, dry_run: bool = False) -> Any:
-        """Server-side apply as ``jobgen``, strictly validated; never taking fields from another manager."""
-        kind = item["kind"]
-        group, _, version = item["apiVersion"].rpartition("/")
-        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "false"}
-        if dry_run:
-            query["dryRun"] = "All"
-        path = self._path(kind, item["metadata"]["name"], version, group)
-        return self.call("PATCH", path, query=query, body=item, content="application/apply-patch+yaml")
+    def apply(self, item: Item, *, dry_run: bool = False, new: bool = False) -> Item:
+        """Server-side apply as ``jobgen``, strictly validated; never taking fields from another manager. ``new``: only
+        if no object has the name (Taken)."""
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "false", **({"dryRun": "All"} if dry_run else {})}
+        if new:
+            item = {**item, "metadata": {**item["metadata"], "resourceVersion": CREATE_ONLY}}
+        path = self.path(item["kind"], item["metadata"]["name"], item["apiVersion"])
+        made: Item = self.call("PATCH", path, query=query, body=item, headers={"Content-Type": "application/apply-patch+yaml"})
+        return made
 
-    def get(self, kind: str, name: str) -> dict[str, Any]:
+    def try_pod(self, pod: Item) -> None:
+        """Let admission judge a pod that a controller will make."""
+        query = {"fieldManager": MANAGER, "fieldValidation": "Ignore", "dryRun": "All"}
+        self.call("POST", self.path("Pod"), query=query, body=pod)
+
+    def merge(self, item: Item, change: Item) -> None:
+        """Change a few fields of that very object."""
+        body = {**change, "metadata": {**change.get("metadata", {}), "uid": item["metadata"]["uid"]}}
+        path = self.path(item["kind"], item["metadata"]["name"], item["apiVersion"])
+        self.call("PATCH", path, query={"fieldManager": MANAGER}, body=body, headers={"Content-Type": "application/merge-patch+json"})
+
+    def get(self, kind: str, name: str, version: str | None = None) -> Item:
         """An object; Missing."""
-        found: dict[str, Any] = self.call("GET", self._path(kind, name))
+        found: Item = self.call("GET", self.path(kind, name, version))
         return found
 
-    def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
-        """Objects by label."""
-        items: list[dict[str, Any]] = self.call("GET", self._path(kind), query={"labelSelector": selector} if selector else {})["items"]
-        return items
+    def find(self, kind: str, name: str, version: str | None = None) -> Item | None:
+        """An object, or None."""
+        try:
+            return self.get(kind, name, version)
+        except Missing:
+            return None
 
-    def pods(self, selector: str) -> list[dict[str, Any]]:
-        """Pods by label."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-        items: list[dict[str, Any]] = self.call("GET", path, query={"labelSelector": selector})["items"]
-        return items
+    def items(self, kind: str, labels: str = "", fields: str = "", version: str | None = None) -> list[Item]:
+        """Objects by labels or fields, page by page."""
+        query = {"limit": "500", **({"labelSelector": labels} if labels else {}), **({"fieldSelector": fields} if fields else {})}
+        found: list[Item] = []
+        while True:
+            page = self.call("GET", self.path(kind, version=version), query=query)
+            found += page.get("items") or []
+            if not (more := page.get("metadata", {}).get("continue")):
+                return found
+            query["continue"] = more
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """Events of one object, oldest first."""
-        path = f"/api/v1/namespaces/{self.namespace}/events"
-        items: list[dict[str, Any]] = self.call("GET", path, query={"fieldSelector": f"involvedObject.name={name}"})["items"]
-        return sorted(items, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    def names(self, kind: str) -> list[str]:
+        """The names of all objects of a kind, without the rest of them."""
+        accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"}
+        found = self.call("GET", self.path(kind), headers=accept)
+        return [row["metadata"]["name"] for row in found.get("items") or []]
 
-    def delete(self, kind: str, name: str) -> None:
-        """Delete an object and what it owns; one that is gone already is fine."""
+    def events(self, name: str) -> list[Item]:
+        """Warnings about an object, oldest first."""
+        found = self.items("Event", fields=f"involvedObject.name={name},type=Warning")
+        return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")))
+
+    def delete(self, kind: str, name: str, version: str | None = None, *, uid: str | None = None, wait: bool = False) -> None:
+        """Delete an object and what it owns; one that is gone already is fine. ``uid``: only that very one (Taken).
+        ``wait``: it stays, marked, until what it owns is gone."""
+        body: Item = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground" if wait else "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
         with contextlib.suppress(Missing):
-            self.call("DELETE", self._path(kind, name), query={"propagationPolicy": "Background"})
+            self.call("DELETE", self.path(kind, name, version), body=body)
 
-    def log(self, pod: str, container: str, *, follow: bool, seconds: float = 3600) -> Iterator[bytes]:
-        """A container's output in pieces."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
+    def log(self, pod: str, container: str, *, follow: bool = False, previous: bool = False, since: str = "", seconds: float = 600) -> Iterator[bytes]:
+        """A container's output in pieces, each line with its time. ``previous``: of the instance before the last restart."""
+        query = {"container": container, "timestamps": "true", "follow": str(follow).lower(), "previous": str(previous).lower()}
+        path = self.path("Pod", pod) + "/log"
+        response = self._send("GET", path, query | ({"sinceTime": since} if since else {}), None, {"Accept": "*/*"}, seconds)
+        if response.status >= 300:
+            raise refusal(self.server, self.namespace, response.status, self._whole(response), "GET", path)
         from urllib3.exceptions import HTTPError
 
-        response = self._send("GET", path, {"container": container, "follow": "true" if follow else "false"}, None, "*/*", seconds)
-        if response.status >= 400:
-            raise _refusal(self, response.status, response.read(), f"GET {path}")
         try:
-            yield from response.stream(4096, decode_content=False)
+            yield from response.stream(1 << 16, decode_content=False)
         except (HTTPError, OSError) as error:
             raise Unreachable(f"the log of {pod} broke off: {error}") from None
-
-
-def _context_namespace(context: str | None) -> str | None:
-    from kubernetes import config
-
-    contexts, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
-    chosen = next((one for one in contexts if one["name"] == context), None) if context else active
-    namespace: str | None = chosen["context"].get("namespace") if chosen else None
-    return namespace
-
-
-def _own_namespace() -> str | None:
-    from pathlib import Path
-
-    file = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-    return file.read_text(encoding="utf-8").strip() if file.exists() else None
-
-
-def _refusal(api: Api, status: int, data: bytes, what: str) -> Exception:
-    """A status of the API server in words."""
-    try:
-        body = json.loads(data)
-    except ValueError:
-        body = {}
-    message = str(body.get("message") or data[:300].decode("utf-8", "replace"))
-    if status == 401:
-        return SchedulerError(f"the cluster does not accept your credentials (expired token?): {message}; log in again and repeat")
-    if status == 403:
-        return SchedulerError(f"you may not do this in namespace {api.namespace}: {message}")
-    if status == 404:
-        if body.get("details", {}).get("name"):
-            return Missing(message)
-        plural = what.split("/")[-2] if "/namespaces/" in what else ""
-        for kind, known in KINDS.items():
-            if known.needs and (f"/{known.plural}/" in what + "/" or known.plural == plural):
-                return SchedulerError(f"the cluster does not know {kind} ({known.group}/{known.version}): {known.needs} is not installed there")
-        return Missing(message)
-    if status == 409:
-        return SchedulerError(f"somebody else changed what jobgen would write: {message}")
-    if status == 422 or status == 400:
-        return SchedulerError(f"the API server refuses the object: {message}")
-    if status in (429, 500, 502, 503, 504):
-        return Unreachable(f"the API server cannot answer now ({status}): {message}; repeating the command is safe")
-    return SchedulerError(f"{what}: {status} {message}")
+        finally:
+            response.close()

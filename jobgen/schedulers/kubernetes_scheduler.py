@@ -1,20 +1,34 @@
-"""Kubernetes as a scheduler of runs: PyTorchJob, TrainJob and JobSet."""
+"""Kubernetes as a scheduler of runs: PyTorchJob, TrainJob and JobSet.
+
+The job object is what claims a name: it is applied so that it is made or refused, never changed, and an annotation
+says whose it is. What it needs is made before it and belongs to it afterwards, so that it goes when the job goes.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
+import contextlib
+import difflib
+from collections import defaultdict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from jobgen.schedulers.errors import Conflict, SchedulerError, Unreachable
-from jobgen.schedulers.kube_api import COVERED, JOBS, MANAGER, Api, Missing
+from jobgen.schedulers import kube_config, kube_preview, kube_status, receipts
+from jobgen.schedulers import kube_objects as read
+from jobgen.schedulers.errors import SchedulerError, Unreachable
+from jobgen.schedulers.kube_api import MANAGER, Api
+from jobgen.schedulers.kube_config import Place
+from jobgen.schedulers.kube_errors import Missing, Occupied, Taken, UnknownKind
+from jobgen.schedulers.kube_objects import CLAIM, JOBS, Item, name_of
 from jobgen.schedulers.receipts import Lock, Receipt
-from jobgen.schedulers.state import Phase, Status
+from jobgen.schedulers.state import Status
 from jobgen.schedulers.submit import Request, Say
 
-ENDED: dict[str, Phase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Completed": "succeeded", "Failed": "failed"}
 MOST_RUNS = 1000
+FRESH_SECONDS = 300.0
+"""For that long, what a submission from elsewhere has made may still be waiting for its job."""
+FEW = 3
+"""Jobs that are asked for one by one; more are listed."""
 
 
 class KubernetesScheduler:
@@ -24,260 +38,279 @@ class KubernetesScheduler:
 
     def __init__(self, target: str) -> None:
         self.target, self.kind = target, JOBS[target]
+        self._apis: dict[tuple[str | None, str, str], Api] = {}
 
     def scope(self, details: dict[str, Any]) -> str:
-        """Context and namespace as asked for."""
-        return f"{details.get('context') or ''}/{details.get('namespace') or ''}"
+        """API server and namespace."""
+        if "server" in details:
+            return f"{details['server']} {details['namespace']}"
+        return kube_config.resolve(details.get("context"), details.get("namespace")).scope
 
     def _api(self, details: dict[str, Any]) -> Api:
-        return Api(details.get("context"), details.get("namespace"))
+        """A connection to where a run is: by its context, which must still lead to the same server."""
+        place = kube_config.resolve(details.get("context"), details.get("namespace"))
+        return self._connected(place)
+
+    def _connected(self, place: Place) -> Api:
+        key = (place.context, place.namespace, place.server)
+        if key not in self._apis:
+            self._apis[key] = Api(place)
+        return self._apis[key]
+
+    def _of(self, receipt: Receipt) -> Api:
+        details = receipt.details
+        context, namespace, server = details.get("context"), details["namespace"], details.get("server")
+        reason = ""
+        for files in dict.fromkeys((None, details.get("kubeconfig") or None)):
+            try:
+                place = kube_config.resolve(context, namespace, files)
+            except kube_config.NoContext as error:
+                reason = reason or str(error)
+                continue
+            if server in (None, place.server):
+                return self._connected(place)
+            reason = reason or f"context {context} leads to {place.server} now, and the job is on {server}"
+        raise SchedulerError(f"{receipt.handle} cannot be asked for: {reason}")
 
     def prepare(self, request: Request) -> dict[str, Any]:
-        """A name that is free: the job's own, else one with a number. A live job that was not sent from here is in the way."""
+        """A name that is free: the job's own, else one with a number. What was not submitted from here is in the way."""
         api = self._api(request.details)
-        base = _job(_objects(request.artifact.text), self.kind)["metadata"]["name"]
+        objects = read.parse(request.artifact.text)
+        base = name_of(read.job_of(objects, self.kind))
+        taken = _names(api)
         for run in range(1, MOST_RUNS):
-            name = base if run == 1 else f"{base}-{run}"
-            try:
-                found = api.get(self.kind, name)
-            except Missing:
-                return {"object": name, "namespace": api.namespace, "run": run}
-            if _status(found).phase not in ("succeeded", "failed") and not request.new:
-                raise Conflict(
-                    f"a {self.kind} named {name} is live in namespace {api.namespace} and was not submitted from here; "
-                    f"delete it, give this job another name, or pass --new"
-                )
+            name = base if run == 1 else kube_preview.numbered(base, run, objects, self.kind)
+            if name in taken or not self._free(api, request, name, objects, base):
+                if not request.new:
+                    self._refuse_live(api, request, name, objects)
+                continue
+            if run > 1:
+                request.renamed(name)  # what would refuse it does so before anything is written down
+            place = api.place
+            return {
+                "object": name, "namespace": place.namespace, "run": run, "context": place.context, "server": place.server,
+                "kubeconfig": place.files, "expires": "ttlSecondsAfterFinished: " in request.artifact.text,
+            }  # fmt: skip
         raise SchedulerError(f"{MOST_RUNS} runs named {base} exist in namespace {api.namespace}: delete old ones")
 
+    def _free(self, api: Api, request: Request, name: str, objects: Sequence[Item], base: str) -> bool:
+        """Nothing of what would be made is there; what a submission left that never came to its job is removed."""
+        for item in objects:
+            if item["kind"] in (CLAIM, self.kind):
+                continue
+            called = name + name_of(item).removeprefix(base)
+            found = api.find(item["kind"], called, item["apiVersion"])
+            if found is None:
+                continue
+            words = f"{item['kind']} {called} in namespace {api.namespace}"
+            if not read.ours(found) and request.new:
+                return False
+            if not read.ours(found):
+                raise Occupied(f"{words} is there already and is not jobgen's: give the job another name, or pass --new")
+            if not _left(found):
+                raise Occupied(f"{words} was made moments ago by {read.handle_of(found) or 'another submission'}: repeat in a few minutes, or give the job another name")
+            api.delete(item["kind"], called, item["apiVersion"], uid=found["metadata"]["uid"])
+            if api.find(item["kind"], called, item["apiVersion"]) is not None:
+                return False  # held by a finalizer
+        return True
+
+    def _refuse_live(self, api: Api, request: Request, name: str, objects: Sequence[Item]) -> None:
+        """Refuse to run beside a live job of the name that was submitted from elsewhere."""
+        for kind in JOBS.values():
+            try:
+                found = api.find(kind, name)
+            except UnknownKind:
+                continue
+            if found is None or found["metadata"].get("ownerReferences") or kube_status.ENDED.keys() & read.conditions(found).keys():
+                continue
+            handle = read.handle_of(found)
+            if handle and handle.rpartition("-")[0] != receipts.slug(request.name):
+                continue  # a job of another name, which happens to look like a further run of this one
+            who = f"submitted from elsewhere as {handle}" if handle else "not submitted from here"
+            raise Occupied(
+                f"a {kind} named {name} is live in namespace {api.namespace} and was {who}; delete it, give this job another "
+                f"name, or pass --new to run both{_difference(found, read.job_of(objects, self.kind)) if kind == self.kind else ''}"
+            )
+
     def send(self, receipt: Receipt, request: Request, lock: Lock, say: Say) -> str:
-        """Apply every object in order, the job last; repeating it changes nothing."""
-        api = self._api(receipt.details)
-        artifact = request.artifact.text if receipt.details["run"] == 1 else request.renamed(f"-{receipt.details['run']}").text
-        (receipt.folder / self.artifact_name).write_text(artifact, encoding="utf-8")
-        made: list[tuple[str, str]] = []
+        """What the job needs, then the job; refused, nothing stays. Called again it goes on where it was interrupted."""
+        api = self._of(receipt)
+        name = receipt.details["object"]
+        text = request.artifact.text if receipt.details["run"] == 1 else request.renamed(name).text
+        receipts.write(receipt.folder / self.artifact_name, text)
+        objects = [item if item["kind"] == CLAIM else read.marked(item, receipt.handle, receipt.token) for item in read.parse(text)]
+        job = read.job_of(objects, self.kind)
+        needed = [item for item in objects if item is not job and item["kind"] != CLAIM]
         try:
-            for item in _objects(artifact):
-                if item["kind"] in COVERED and _exists(api, item):
-                    continue
-                api.apply(item)
-                made.append((item["kind"], item["metadata"]["name"]))
+            for item in needed:
+                self._make(api, receipt, item)
+            api.apply(job, dry_run=True)
+            for item in objects:
+                if item["kind"] == CLAIM:
+                    kube_preview.claim(api, item, say)
+            made = self._make(api, receipt, job)
         except Unreachable:
             raise
         except SchedulerError:
-            for kind, name in reversed(made):
-                if kind not in COVERED:
-                    api.delete(kind, name)
+            self._remove(api, receipt, needed)
             raise
-        return f"{api.namespace}/{receipt.details['object']}"
+        self._own(api, receipt, made, needed)
+        return f"{api.namespace}/{name}"
+
+    def _make(self, api: Api, receipt: Receipt, item: Item) -> Item:
+        """An object that was not there, or that this very submission has made before."""
+        try:
+            return api.apply(item, new=True)
+        except Taken:
+            found = api.find(item["kind"], name_of(item), item["apiVersion"])
+            if found is not None and read.token_of(found) == receipt.token:
+                return found
+            raise Occupied(
+                f"a {item['kind']} named {name_of(item)} was made in namespace {api.namespace} at the same time by "
+                f"{(found and read.handle_of(found)) or 'somebody else'}; repeat, or give this job another name"
+            ) from None
+
+    def _remove(self, api: Api, receipt: Receipt, needed: Sequence[Item]) -> None:
+        """What a submission made that came to nothing; nobody else's."""
+        for item in reversed(needed):
+            with contextlib.suppress(SchedulerError):
+                found = api.find(item["kind"], name_of(item), item["apiVersion"])
+                if found is not None and read.token_of(found) == receipt.token:
+                    api.delete(item["kind"], name_of(item), item["apiVersion"], uid=found["metadata"]["uid"])
+
+    def _own(self, api: Api, receipt: Receipt, job: Item, needed: Sequence[Item]) -> None:
+        """Let what was made for the job go with it. Without it, ``cancel`` still deletes it."""
+        owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": name_of(job), "uid": job["metadata"]["uid"]}
+        for item in needed:
+            with contextlib.suppress(SchedulerError):
+                found = api.find(item["kind"], name_of(item), item["apiVersion"])
+                if found is not None and read.token_of(found) == receipt.token and not found["metadata"].get("ownerReferences"):
+                    api.merge(found, {"metadata": {"ownerReferences": [owner]}})
+
+    def forget(self, receipt: Receipt) -> None:
+        """Remove what an interrupted submission made before it came to its job."""
+        with contextlib.suppress(SchedulerError):
+            self._remove(self._of(receipt), receipt, [item for item in self._objects(receipt) if item["kind"] not in (CLAIM, self.kind)])
+
+    def _objects(self, receipt: Receipt) -> list[Item]:
+        with contextlib.suppress(OSError):
+            return read.parse((receipt.folder / self.artifact_name).read_text(encoding="utf-8"))
+        raise SchedulerError(f"{receipt.folder / self.artifact_name} is gone: what {receipt.handle} is made of is not known any more")
 
     def lookup(self, receipt: Receipt) -> str | None:
-        """The job by its name, if it is jobgen's."""
-        api = self._api(receipt.details)
-        try:
-            found = api.get(self.kind, receipt.details["object"])
-        except Missing:
+        """The job by its name, if it is this run's."""
+        api = self._of(receipt)
+        name = receipt.details["object"]
+        found = api.find(self.kind, name)
+        if found is None or read.token_of(found) != receipt.token:
             return None
-        managers = {entry.get("manager") for entry in found["metadata"].get("managedFields", [])}
-        return f"{api.namespace}/{receipt.details['object']}" if MANAGER in managers else None
+        with contextlib.suppress(SchedulerError):
+            self._own(api, receipt, found, [item for item in self._objects(receipt) if item["kind"] not in (CLAIM, self.kind)])
+        return f"{api.namespace}/{name}"
 
     def status(self, receipt: Receipt) -> Status:
-        """Conditions of the job, then its pods, then the queue."""
-        api = self._api(receipt.details)
-        name = receipt.details["object"]
-        try:
-            found = api.get(self.kind, name)
-        except Missing:
-            return Status("cancelled", "DELETED", f"{self.kind} {name} is gone", final=True)
-        status = _status(found)
-        if not status.live:
-            return status
-        pods = api.pods(_selector(name))
-        restarts = sum(int(c.get("restartCount", 0)) for pod in pods for c in pod.get("status", {}).get("containerStatuses", []))
-        restarts += int(found.get("status", {}).get("restarts", 0) or 0)
-        phases = [pod.get("status", {}).get("phase", "Unknown") for pod in pods]
-        words = ", ".join(f"{phases.count(phase)} {phase.lower()}" for phase in dict.fromkeys(phases))
-        nodes = ",".join(sorted({pod["spec"].get("nodeName", "") for pod in pods} - {""}))
-        if pods and all(phase == "Running" for phase in phases):
-            return Status("running", status.native, status.reason, restarts, nodes)
-        reason = self._waiting(api, found, pods) or status.reason
-        return Status("queued" if not nodes else "running", status.native, "; ".join(filter(None, [f"pods: {words}" if words else "", reason])), restarts, nodes)
+        """Conditions of the job, its queue, its pods."""
+        api = self._of(receipt)
+        found = api.find(self.kind, receipt.details["object"])
+        if found is None or read.token_of(found) not in (None, receipt.token):
+            return self._gone(receipt, found)
+        return kube_status.status(api, found, api.items("Pod", labels=read.selector(name_of(found))))
+
+    def _gone(self, receipt: Receipt, instead: Item | None) -> Status:
+        name = f"{self.kind} {receipt.details['object']}"
+        other = f"; {read.handle_of(instead)} has its name now" if instead else ""
+        if receipt.details.get("expires"):
+            return Status("unknown", "DELETED", f"{name} is gone: deleted, or removed after its end by kubernetes.ttl{other}", final=True)
+        return Status("cancelled", "DELETED", f"{name} was deleted{other}", final=True)
 
     def statuses(self, runs: Sequence[Receipt]) -> list[Status]:
-        """One after the other."""
-        return [self.status(receipt) for receipt in runs]
-
-    def _waiting(self, api: Api, found: dict[str, Any], pods: list[dict[str, Any]]) -> str:
-        """Why it does not run, in the cluster's own words."""
-        for pod in pods:
-            for condition in pod.get("status", {}).get("conditions", []):
-                if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                    return f"{pod['metadata']['name']} is not scheduled: {condition.get('message', '')}"
-            for container in [*pod.get("status", {}).get("initContainerStatuses", []), *pod.get("status", {}).get("containerStatuses", [])]:
-                waiting = container.get("state", {}).get("waiting") or {}
-                if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
-                    return f"{pod['metadata']['name']}: {waiting['reason']} {waiting.get('message', '')}".strip()
-        if _suspended(found):
+        """Of many runs, by two lists a namespace. Of several clusters, one that cannot be asked is said to be so."""
+        groups: dict[str, list[Receipt]] = defaultdict(list)
+        for receipt in runs:
+            groups[self.scope(receipt.details)].append(receipt)
+        found: dict[str, Status] = {}
+        for group in groups.values():
             try:
-                for workload in api.items("Workload"):
-                    owners = [owner.get("name") for owner in workload["metadata"].get("ownerReferences", [])]
-                    if found["metadata"]["name"] in owners:
-                        for condition in workload.get("status", {}).get("conditions", []):
-                            if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
-                                return f"waits in the queue: {condition.get('message', '')}"
-            except (SchedulerError, Missing):
-                pass
-            return "is suspended"
-        if not pods:
-            events = [event for event in api.events(found["metadata"]["name"]) if event.get("type") == "Warning"]
-            return str(events[-1].get("message", "")) if events else "has no pods yet"
-        return ""
+                found |= self._group(group)
+            except SchedulerError as error:
+                if len(groups) == 1:
+                    raise
+                found |= {receipt.handle: Status("unknown", "UNREACHABLE", str(error)) for receipt in group}
+        return [found[receipt.handle] for receipt in runs]
+
+    def _group(self, group: Sequence[Receipt]) -> dict[str, Status]:
+        if len(group) <= FEW:
+            return {receipt.handle: self.status(receipt) for receipt in group}
+        api = self._of(group[0])
+        jobs = {name_of(item): {"kind": self.kind, **item} for item in api.items(self.kind, labels=read.MANAGED)}
+        pods: dict[str, list[Item]] = defaultdict(list)
+        for pod in api.items("Pod", labels=read.MANAGED):
+            pods[pod["metadata"]["labels"].get("jobgen/job", "")].append(pod)
+        found = {}
+        for receipt in group:
+            name = receipt.details["object"]
+            mine = name in jobs and read.token_of(jobs[name]) in (None, receipt.token)
+            found[receipt.handle] = kube_status.status(api, jobs[name], pods[name]) if mine else self._gone(receipt, jobs.get(name))
+        return found
 
     def try_out(self, request: Request) -> str:
-        """Server-side dry run of every object."""
-        api = self._api(request.details)
-        judged = []
-        for item in _objects(request.artifact.text):
-            if item["kind"] in COVERED and _exists(api, item):
-                continue
-            if item["kind"] == "TrainJob" and not _exists(api, {"kind": "TrainingRuntime", "metadata": item["metadata"]}):
-                judged.append(f"TrainJob {item['metadata']['name']} is judged when its TrainingRuntime exists")
-                continue
-            api.apply(item, dry_run=True)
-            judged.append(f"{item['kind']} {item['metadata']['name']} is accepted")
-        return "\n".join(judged)
+        """Server-side dry run of every object and of the pods."""
+        return "\n".join(kube_preview.judged(self._api(request.details), read.parse(request.artifact.text), self.kind))
 
     def command(self, request: Request) -> str:
         """What kubectl would be called with."""
-        return f"kubectl apply --server-side --field-manager={MANAGER} --validate=strict -f {self.artifact_name}"
+        place = kube_config.resolve(request.details.get("context"), request.details.get("namespace"))
+        where = f"--context={place.context} " if place.context else ""
+        return f"kubectl {where}--namespace={place.namespace} apply --server-side --field-manager={MANAGER} --validate=strict -f {self.artifact_name}"
 
     def cancel(self, receipt: Receipt) -> str:
-        """Delete everything that was made but claims."""
-        api = self._api(receipt.details)
-        text = (receipt.folder / self.artifact_name).read_text(encoding="utf-8")
-        kept = []
-        for item in reversed(_objects(text)):
-            if item["kind"] in COVERED:
-                kept.append(item["metadata"]["name"])
-            else:
-                api.delete(item["kind"], item["metadata"]["name"])
-        return f"claims stay: {', '.join(kept)}" if kept else "claims and what is on them stay"
+        """Delete the job and what was made for it, never a claim."""
+        api = self._of(receipt)
+        objects = self._objects(receipt)
+        found = api.find(self.kind, receipt.details["object"])
+        if found is not None and read.token_of(found) in (None, receipt.token):
+            with contextlib.suppress(Taken):
+                api.delete(self.kind, name_of(found), uid=found["metadata"]["uid"], wait=True)
+        self._remove(api, receipt, [item for item in objects if item["kind"] not in (CLAIM, self.kind)])
+        claims = dict.fromkeys(
+            volume["persistentVolumeClaim"]["claimName"]
+            for volume in read.template(objects, self.kind)["spec"].get("volumes") or [] if "persistentVolumeClaim" in volume
+        )  # fmt: skip
+        if not claims:
+            return "nothing of it stays on the cluster"
+        return f"{'claim' if len(claims) == 1 else 'claims'} {', '.join(claims)} and the checkpoints on {'it' if len(claims) == 1 else 'them'} stay"
 
     def logs(self, receipt: Receipt, rank: int | None, follow: bool, out: Any, say: Say) -> None:
-        """Every pod's output, each line marked with its node rank; ``rank`` picks one."""
-        api = self._api(receipt.details)
-        Logs(api, _selector(receipt.details["object"]), rank, out).copy(follow, lambda: self.status(receipt).live)
+        """Every pod's output, each line marked with its node."""
+        from jobgen.schedulers.kube_logs import Logs, nodes_and_processes
+
+        nodes, processes = nodes_and_processes(self._objects(receipt), self.kind)
+        name = receipt.details["object"]
+        Logs(self._of(receipt), name, nodes, processes, rank, out, say).copy(follow, lambda: self.status(receipt))
 
 
-class Logs:
-    """Copies the output of pods that come and go."""
-
-    def __init__(self, api: Api, selector: str, rank: int | None, out: Any) -> None:
-        self.api, self.selector, self.rank, self.out = api, selector, rank, out
-        self.lock = threading.Lock()
-        self.seen: set[tuple[str, int]] = set()
-
-    def copy(self, follow: bool, live: Any) -> None:
-        """All that is there; with ``follow`` until the job has ended."""
-        threads: list[threading.Thread] = []
-        while True:
-            for pod in self.api.pods(self.selector):
-                key = (pod["metadata"]["uid"], _attempt(pod))
-                node = _node_rank(pod)
-                if key in self.seen or (self.rank is not None and node != self.rank) or not _started(pod):
-                    continue
-                self.seen.add(key)
-                thread = threading.Thread(target=self._one, args=(pod, node, follow), daemon=True)
-                thread.start()
-                threads.append(thread)
-            if not follow or not live():
-                break
-            time.sleep(1)
-        for thread in threads:
-            thread.join(timeout=60)
-
-    def _one(self, pod: dict[str, Any], node: int, follow: bool) -> None:
-        mark = "" if self.rank is not None else f"[node {node}] "
-        rest = b""
-        try:
-            for piece in self.api.log(pod["metadata"]["name"], _main(pod), follow=follow):
-                *lines, rest = (rest + piece).split(b"\n")
-                self._write(mark, lines)
-        except (SchedulerError, Missing) as error:
-            self._write(mark, [f"(no log: {error})".encode()])
-        if rest:
-            self._write(mark, [rest])
-
-    def _write(self, mark: str, lines: list[bytes]) -> None:
-        with self.lock:
-            for line in lines:
-                self.out.write(f"{mark}{line.decode('utf-8', 'replace')}\n")
-            self.out.flush()
+def _names(api: Api) -> set[str]:
+    """Names of all jobs of any kind: a TrainJob makes a JobSet, and pods are found by the name alone."""
+    found: set[str] = set()
+    for kind in JOBS.values():
+        with contextlib.suppress(UnknownKind, Missing):
+            found.update(api.names(kind))
+    return found
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
-    from ruamel.yaml import YAML
-
-    return [item for item in YAML(typ="safe", pure=True).load_all(text) if item]
-
-
-def _job(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    return next(item for item in objects if item["kind"] == kind)
-
-
-def _exists(api: Api, item: dict[str, Any]) -> bool:
-    try:
-        api.get(item["kind"], item["metadata"]["name"])
-    except Missing:
-        return False
-    return True
+def _left(found: Item) -> bool:
+    """No job will come to this object any more: its submission was from here (under the lock of the name it is known to
+    have ended), or long ago."""
+    token = read.token_of(found)
+    if token is not None and any(receipt.token == token for receipt in receipts.every()):
+        return True
+    return bool(found["metadata"].get("ownerReferences")) or read.age(found, datetime.now(UTC)) > FRESH_SECONDS
 
 
-def _selector(name: str) -> str:
-    return f"jobgen/job={name}"
+def _difference(live: Item, wanted: Item) -> str:
+    """How the live job differs in what is wanted."""
+    from jobgen.targets.manifest import dump
 
-
-def _suspended(found: dict[str, Any]) -> bool:
-    spec = found.get("spec", {})
-    return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
-
-
-def _status(found: dict[str, Any]) -> Status:
-    """From the conditions alone."""
-    status = found.get("status", {})
-    conditions = {c["type"]: c for c in status.get("conditions", []) if c.get("status") == "True"}
-    for native, phase in ENDED.items():
-        if native in conditions:
-            return Status(phase, native, "" if phase == "succeeded" else str(conditions[native].get("message", "")), final=True)
-    if _suspended(found):
-        return Status("queued", "Suspended")
-    for native in ("Running", "Restarting", "Created", "StartupPolicyInProgress"):
-        if native in conditions:
-            return Status("running" if native == "Running" else "queued", native, str(conditions[native].get("message", "")) if native == "Restarting" else "")
-    return Status("queued", "Pending")
-
-
-def _started(pod: dict[str, Any]) -> bool:
-    name = _main(pod)
-    return any(
-        c.get("name") == name and ("running" in c.get("state", {}) or "terminated" in c.get("state", {}))
-        for c in pod.get("status", {}).get("containerStatuses", [])
-    )
-
-
-def _attempt(pod: dict[str, Any]) -> int:
-    return sum(int(c.get("restartCount", 0)) for c in pod.get("status", {}).get("containerStatuses", []) if c.get("name") == _main(pod))
-
-
-def _main(pod: dict[str, Any]) -> str:
-    names = [container["name"] for container in pod["spec"]["containers"]]
-    return next((name for name in ("pytorch", "node") if name in names), str(names[0]))
-
-
-def _node_rank(pod: dict[str, Any]) -> int:
-    labels = pod["metadata"].get("labels", {})
-    if "training.kubeflow.org/replica-type" in labels:
-        index = int(labels.get("training.kubeflow.org/replica-index", 0))
-        return index if labels["training.kubeflow.org/replica-type"] == "master" else index + 1
-    return int(labels.get("batch.kubernetes.io/job-completion-index", pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", 0)))
-
-
+    old, new = (dump([tree])[0].splitlines() for tree in (read.projected(live["spec"], wanted["spec"]), wanted["spec"]))
+    lines = list(difflib.unified_diff(old, new, "live", "wanted", lineterm="", n=1))
+    return ":\n" + "\n".join(lines[:60]) if lines else " (its content is the same)"

@@ -35,6 +35,9 @@ class LocalScheduler:
         started = local.alive(receipt.folder) or (receipt.folder / "ended").exists()
         return receipt.handle if started else None
 
+    def forget(self, receipt: Receipt) -> None:
+        """Nothing was made."""
+
     def status(self, receipt: Receipt) -> Status:
         """By the run's own lock."""
         if self.scope(receipt.details) != socket.gethostname():

@@ -86,7 +86,8 @@ def digest(*parts: str) -> str:
     return total.hexdigest()
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """A name as it begins handles."""
     return _UNSAFE.sub("-", name).strip("-.")[:80] or "job"
 
 
@@ -94,7 +95,7 @@ def create(name: str, target: str, content_digest: str, files: dict[str, str], d
     """A new run's folder, on disk with everything in it before anything is sent."""
     while True:
         token = secrets.token_hex(8)
-        handle = f"{_slug(name)}-{token[:6]}"
+        handle = f"{slug(name)}-{token[:6]}"
         folder = jobs() / handle
         try:
             folder.mkdir(parents=True)
@@ -200,7 +201,7 @@ def every() -> list[Receipt]:
 def of(name: str) -> list[Receipt]:
     """The receipts of a name, newest first, without opening the others; Unsubmittable when one cannot be read, because
     its job may be live."""
-    pattern = re.compile(re.escape(_slug(name)) + "-[0-9a-f]{6}")
+    pattern = re.compile(re.escape(slug(name)) + "-[0-9a-f]{6}")
     folders = [folder for folder in _folders() if pattern.fullmatch(folder.name)]
     for folder in folders:
         if (reason := _broken(folder)) is not None:

@@ -46,6 +46,9 @@ class SlurmScheduler:
         """By sbatch's answer, or the token in the job's comment."""
         return slurm.lookup(receipt)
 
+    def forget(self, receipt: Receipt) -> None:
+        """Nothing was made."""
+
     def status(self, receipt: Receipt) -> Status:
         """squeue, then sacct."""
         return self.statuses([receipt])[0]

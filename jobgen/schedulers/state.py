@@ -20,6 +20,10 @@ class Status(NamedTuple):
     nodes: str = ""
     elapsed: str = ""
     exit_code: str = ""
+    pods: str = ""
+    """Kubernetes: how many of its pods are in which state."""
+    queue: str = ""
+    """Kueue: the queue, and what admitted the job."""
     final: bool = False
     """Nothing can change it any more, so it may be remembered instead of asked for."""
 
@@ -31,7 +35,7 @@ class Status(NamedTuple):
     @property
     def ending(self) -> bool:
         """Its end is decided and its processes are not gone yet."""
-        return self.native == "COMPLETING"
+        return self.native in ("COMPLETING", "Terminating")
 
 
 NEVER_SENT = Status("cancelled", "UNSENT", "never reached the scheduler", final=True)

@@ -34,13 +34,13 @@ class Request(NamedTuple):
     dependency: str = ""
     new: bool = False
     rename: Callable[[str], Artifact] | None = None
-    """The artifact under the job's name with a suffix."""
+    """The artifact under another name."""
 
-    def renamed(self, suffix: str) -> Artifact:
+    def renamed(self, name: str) -> Artifact:
         """The artifact of a further run."""
         if self.rename is None:
             raise Unsubmittable(f"{self.name} cannot be given another name")
-        return self.rename(suffix)
+        return self.rename(name)
 
     @property
     def digest(self) -> str:
@@ -66,6 +66,9 @@ class Scheduler(Protocol):
 
     def lookup(self, receipt: Receipt) -> str | None:
         """The id of a run whose answer was lost; None when it never arrived."""
+
+    def forget(self, receipt: Receipt) -> None:
+        """Remove what was made for a run that never arrived."""
 
     def status(self, receipt: Receipt) -> Status:
         """What the run is doing."""
@@ -125,6 +128,7 @@ def send(wanted: Request, service: Scheduler, *, new: bool, say: Say) -> Receipt
         same = [receipt for receipt in interrupted if receipt.digest == wanted.digest and not new]
         for receipt in interrupted:
             if receipt not in same[:1]:
+                service.forget(receipt)
                 receipts.close(receipt, NEVER_SENT)
         if same:
             say(f"{same[0].handle} was being submitted when it was interrupted; going on")
