@@ -3,14 +3,18 @@
 import json
 import os
 import uuid
+from pathlib import Path
 
 import collect_refusals
 import jobs
 import kube
 import pytest
+import yaml
 from k8s_cases import CASES, PAIRS
 
 from jobgen.targets import stream
+
+EXAMPLES = Path(__file__).parents[1] / "targets" / "golden" / "examples"
 
 pytestmark = [
     pytest.mark.cluster,
@@ -43,11 +47,24 @@ value: 1000
 def test_the_server_takes_every_object(name, target, namespace):
     job, spec = jobs.from_edit({**CASES[name], "spec": without_namespace(CASES[name].get("spec", {}))})
     found = stream.objects(job._replace(name=f"{name}-{target}"), spec, target)
-    for sent in kube.with_pods(found, job.nodes):
+    taken(found, job.nodes, namespace)
+
+
+def taken(found, nodes, namespace):
+    """The server takes the objects, and what their controllers would make of them."""
+    for sent in kube.with_pods(found, nodes):
         done = kube.dry_run(sent, namespace)
         assert done.returncode == 0, f"{sent['kind']}: {done.stderr}"
         if sent["kind"] == "TrainingRuntime":  # a TrainJob's webhook looks for it, so it must really be there
             kube.kubectl("-n", namespace, "apply", "--server-side", "--validate=strict", "-f", "-", text=json.dumps(sent))
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_server_takes_every_example(file, namespace):
+    found = list(yaml.safe_load_all(file.read_text()))
+    for item in found:
+        item["metadata"].pop("namespace", None)
+    taken(found, 4, namespace)
 
 
 def without_namespace(spec):
