@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from jobgen.checks.case import Case
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.checks.settings import setting
-from jobgen.spec.models import Volume
+from jobgen.spec.sections import Volume
 
 KUBERNETES = ("k8s", "trainjob", "jobset")
 LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/local", "/localscratch", "/local_scratch", "/scratch_local", "/mnt/localssd", "/mnt/local", "/raid", "/nvme")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobgen.effective.options import flag, hugging_face, option
 from jobgen.effective.setup import Effect, Quantized
-from jobgen.spec.models import Quantization
+from jobgen.spec.sections import Quantization
 
 if TYPE_CHECKING:
     from jobgen.catalog.arch import Arch, Matrix

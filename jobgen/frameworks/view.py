@@ -9,7 +9,7 @@ from typing import Any
 from jobgen.frameworks.formats import at
 from jobgen.frameworks.table import Framework, Known, Nothing, Option, Version
 from jobgen.spec.layout import Layout, layout
-from jobgen.spec.models import Quantization, Spec
+from jobgen.spec.sections import Quantization, Spec
 
 _ANY: Known = ((), (1 << 30,))
 _PYTHON_NAMES = {"async": "async_", "from": "from_"}

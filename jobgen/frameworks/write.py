@@ -15,8 +15,8 @@ from jobgen.frameworks import formats, module_name
 from jobgen.frameworks.config import NONE, Config
 from jobgen.frameworks.table import Framework, Known, Nothing, Option, Slot, Text
 from jobgen.frameworks.view import View
-from jobgen.spec.models import Spec
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Spec
 
 CONFIG = "{config}"
 """In commands and arguments: the path of the framework's file."""

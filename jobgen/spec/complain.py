@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from jobgen.spec import fields
 from jobgen.spec.merge import Layer
+from jobgen.spec.models import Spec
 from jobgen.spec.problem import Path, Problem, dotted
 from jobgen.spec.validate import problem, value_at
 
@@ -42,6 +43,14 @@ SYNONYMS = {
     "lora_alpha": "training.lora.alpha", "gradient_accumulation": "training.gradient_accumulation_steps",
 }  # fmt: skip
 """Names people know from other tools."""
+
+
+def judge(layer: Layer, file: str) -> Spec | Layer | list[Problem]:
+    """pydantic's word on a tree: a Spec, the layer to try instead, or what is wrong."""
+    try:
+        return Spec.model_validate(layer.tree)
+    except ValidationError as error:
+        return as_text(error, layer) or complaints(error, layer, file)
 
 
 def complaints(error: ValidationError, layer: Layer, file: str) -> list[Problem]:

@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from jobgen.spec.fields import repr_plain, split
 from jobgen.spec.layout import LayoutError, layout
 from jobgen.spec.merge import SETS, Layer
-from jobgen.spec.models import Spec
-from jobgen.spec.problem import Problem
+from jobgen.spec.paths import split
+from jobgen.spec.problem import Problem, repr_plain
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Spec
 from jobgen.spec.validate import problem, value_at
 
 

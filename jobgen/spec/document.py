@@ -9,9 +9,9 @@ from typing import IO, Any
 
 from jobgen.spec import merge, source
 from jobgen.spec.merge import Layer, Mark
-from jobgen.spec.models import Spec
 from jobgen.spec.problem import Origin, Path, Problem, SpecError, dotted
 from jobgen.spec.read import read_text
+from jobgen.spec.sections import Spec
 from jobgen.spec.validate import validate
 
 __all__ = ["Document", "Origin", "Problem", "SpecError", "load", "load_text"]

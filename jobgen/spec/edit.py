@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jobgen.spec import fields
 from jobgen.spec.merge import Layer, Mark, assign
+from jobgen.spec.paths import split
 from jobgen.spec.problem import Origin, Path, Problem, SpecError
 
 
@@ -22,9 +22,11 @@ DELETE: Final = _Delete()
 
 def path_of(path: str) -> Path:
     """A dotted path as keys and indexes; raises ValueError for an unknown one."""
-    parts = fields.split(path)
+    parts = split(path)
     if parts is None:
-        near = fields.near_path(path)
+        from jobgen.spec.fields import near_path
+
+        near = near_path(path)
         raise ValueError(f"there is no field `{path}`" + (f"; did you mean {near}?" if near else ""))
     return parts
 

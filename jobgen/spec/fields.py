@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jobgen.spec.models import Spec
-from jobgen.spec.problem import Path
+from jobgen.spec.problem import Path, repr_plain
 from jobgen.spec.record import NamedTuple
 from jobgen.spec.units import COUNT_FORMS, DURATION_FORMS, SIZE_FORMS, parse_count, parse_duration, parse_size
 
@@ -88,33 +88,6 @@ def kind_at(path: Path) -> Kind | None:
     return kind
 
 
-def split(path: str) -> Path | None:
-    """``volumes.0.mount`` as keys and indexes; keys of free maps may hold dots. None for an unknown path."""
-    kind, parts = ROOT, path.split(".")
-    result: list[str | int] = []
-    for i, part in enumerate(parts):
-        branches = options(kind)
-        if any(typing.get_origin(branch.annotation) is list for branch in branches) and part.isdecimal():
-            result.append(int(part))
-        elif any(_closed_map(branch.annotation) for branch in branches):
-            return (*result, ".".join(parts[i:]))
-        else:
-            result.append(part)
-        below = step(kind, result[-1])
-        if below is None or part == "":
-            return None
-        kind = below
-    return tuple(result)
-
-
-def _closed_map(annotation: Any) -> bool:
-    """A map whose values are no maps, so that the rest of a path is one key."""
-    if typing.get_origin(annotation) is not dict:
-        return False
-    values = [branch.annotation for branch in options(Kind(typing.get_args(annotation)[1]))]
-    return not any(value is Any or typing.get_origin(value) is dict for value in values)
-
-
 def words(kind: Kind) -> str:
     """What a field may hold, in plain words."""
     branches = [branch for branch in options(kind) if branch.annotation is not type(None)]
@@ -172,13 +145,6 @@ def _range(text: str, metadata: Iterable[Any]) -> str:
 def choices(kind: Kind) -> list[str]:
     """The fixed words of a field."""
     return [str(v) for b in options(kind) if typing.get_origin(b.annotation) is Literal for v in typing.get_args(b.annotation)]
-
-
-def repr_plain(value: Any) -> str:
-    """A value as YAML writes it."""
-    if value is None:
-        return "null"
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
 
 
 @cache

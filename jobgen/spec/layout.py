@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobgen.spec.models import Spec
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Spec
 
 
 class Fault(NamedTuple):

@@ -136,7 +136,7 @@ def _child(node: Any, part: str | int, path: Path) -> Any:
 
 def read_sets(sets: Sequence[str]) -> list[tuple[Path, Any, dict[Path, Mark]]]:
     """``path=value`` words as paths, values and marks; every mistake at once."""
-    from jobgen.spec import fields
+    from jobgen.spec.paths import split
 
     result, problems = [], []
     for number, text in enumerate(sets, 1):
@@ -146,9 +146,11 @@ def read_sets(sets: Sequence[str]) -> list[tuple[Path, Any, dict[Path, Mark]]]:
             problems.append(Problem(SETS, number, 1, "", f"`{text}` is not path=value",
                                     "write for example --set training.micro_batch_size=2", "JG001"))  # fmt: skip
             continue
-        path = fields.split(name)
+        path = split(name)
         if path is None:
-            near = fields.near_path(name)
+            from jobgen.spec.fields import near_path
+
+            near = near_path(name)
             fix = f"did you mean {near.replace('.-.', '.0.')}?" if near else "see `jobgen schema` for the fields"
             problems.append(Problem(SETS, number, 1, name, f"there is no field `{name}`", fix, "JG002"))
             continue

@@ -7,9 +7,26 @@ decided in ``jobgen.effective``.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from jobgen.spec.units import Count, Duration, PositiveInt, Size
+from jobgen.spec.units import parse_count, parse_duration, parse_size
+
+Size = Annotated[
+    int, BeforeValidator(parse_size), WithJsonSchema({"type": "string", "examples": ["960GB", "894GiB", "80 GiB"]})
+]
+"""Bytes."""
+Duration = Annotated[
+    int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "examples": ["24h", "1d 2h", "1-00:00:00"]})
+]
+"""Seconds."""
+Count = Annotated[
+    int,
+    BeforeValidator(parse_count),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], "examples": ["1e9", "0.96B", "200k"]}),
+]
+"""A positive whole number."""
+PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
+"""A positive whole number without suffixes."""
 
 Objective = Literal["pretrain", "sft", "reward", "dpo", "kto", "orpo", "grpo", "ppo"]
 Method = Literal["full", "lora", "qlora"]
@@ -38,9 +55,19 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True)
 
 
+class _Named:
+    """Turns a bare word into the map whose ``key`` it is."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __call__(self, value: Any) -> Any:
+        return {self.key: value} if isinstance(value, str) else value
+
+
 def _named(key: str) -> BeforeValidator:
     """A bare word is the long form's ``key``; `schema` says so too."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    return BeforeValidator(_Named(key))
 
 
 class ModelSection(Model):

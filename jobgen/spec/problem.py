@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from jobgen.spec.record import NamedTuple
 
@@ -48,3 +49,10 @@ class SpecError(Exception):
 def dotted(path: Path) -> str:
     """``volumes.0.mount``."""
     return ".".join(map(str, path))
+
+
+def repr_plain(value: Any) -> str:
+    """A value as YAML writes it."""
+    if value is None:
+        return "null"
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)

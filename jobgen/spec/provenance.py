@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel
-
 from jobgen.spec.document import Document
 from jobgen.spec.problem import Origin
+from jobgen.spec.sections import shapes
 
 
 def values(document: Document) -> Iterator[tuple[str, Any, Origin]]:
@@ -17,15 +16,15 @@ def values(document: Document) -> Iterator[tuple[str, Any, Origin]]:
     yield from _values(document, document.spec, "")
 
 
-def _values(document: Document, model: BaseModel, prefix: str) -> Iterator[tuple[str, Any, Origin]]:
-    for name, info in type(model).model_fields.items():
-        yield from _value(document, getattr(model, name), prefix + (info.alias or name))
+def _values(document: Document, section: Any, prefix: str) -> Iterator[tuple[str, Any, Origin]]:
+    for name, key, *_ in shapes[type(section).__name__]:
+        yield from _value(document, getattr(section, name), prefix + key)
 
 
 def _value(document: Document, value: Any, path: str) -> Iterator[tuple[str, Any, Origin]]:
-    if isinstance(value, BaseModel):
+    if type(value).__name__ in shapes:
         yield from _values(document, value, path + ".")
-    elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
+    elif isinstance(value, list) and value and type(value[0]).__name__ in shapes:
         for i, each in enumerate(value):
             yield from _values(document, each, f"{path}.{i}.")
     elif isinstance(value, dict) and value:
@@ -37,7 +36,7 @@ def _value(document: Document, value: Any, path: str) -> Iterator[tuple[str, Any
 
 def written(document: Document, path: str) -> Any:
     """A value as the user wrote it (``24h``, not seconds); None where nothing was written."""
-    from jobgen.spec.fields import split
+    from jobgen.spec.paths import split
     from jobgen.spec.validate import value_at
 
     return value_at(document.tree, split(path) or ())

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from jobgen.spec.edit import DELETE, apply_edits
-from jobgen.spec.fields import repr_plain
 from jobgen.spec.merge import SHORT, layer_of
-from jobgen.spec.problem import Path, SpecError
+from jobgen.spec.problem import Path, SpecError, repr_plain
 from jobgen.spec.read import Place, read_text
 from jobgen.spec.scalars import resolve
 

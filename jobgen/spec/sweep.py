@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from jobgen.spec import fields
 from jobgen.spec.document import Document
 from jobgen.spec.edit import DELETE, edit_layer
 from jobgen.spec.merge import Layer
-from jobgen.spec.models import Spec, Sweep
+from jobgen.spec.paths import split
 from jobgen.spec.problem import Problem, SpecError, dotted
+from jobgen.spec.sections import Spec, Sweep
 
 MAX_POINTS = 1000
 _FIXED = ("name", "cluster", "sweep", "plan", "ignore", "after")
@@ -86,7 +86,7 @@ def faults(spec: Spec, layer: Layer, file: str) -> Iterator[tuple[str, str, str]
     if spec.plan is not None:
         known = {"parallelism", "offload", "training", "resources", "checkpoint", "launch"}
         for i, path in enumerate(spec.plan.fix):
-            if fields.split(path) is None and path not in known:
+            if split(path) is None and path not in known:
                 yield (f"plan.fix.{i}", *_unknown(path))
         for path, values in spec.plan.vary.items():
             wrong = list(_axis("plan.vary", path, values))
@@ -117,7 +117,7 @@ def _shape(sweep: Sweep) -> Iterator[tuple[str, str, str]]:
 
 
 def _axis(where: str, path: str, values: list[Any]) -> Iterator[tuple[str, str, str]]:
-    parts = fields.split(path)
+    parts = split(path)
     if parts is None:
         yield (f"{where}.{path}", *_unknown(path))
     elif parts[0] in _FIXED:
@@ -127,7 +127,9 @@ def _axis(where: str, path: str, values: list[Any]) -> Iterator[tuple[str, str, 
 
 
 def _unknown(path: str) -> tuple[str, str]:
-    near = fields.near_path(path)
+    from jobgen.spec.fields import near_path
+
+    near = near_path(path)
     return f"there is no field `{path}`", f"did you mean {near}?" if near else "see `jobgen schema` for the fields"
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from typing import Any
 
 GIB = 2**30
 """Bytes in a GiB."""
@@ -86,21 +84,3 @@ def parse_count(value: Any) -> int:
     if not 0 < number < 1e18 or abs(number - round(number)) > 1e-6 * number:
         raise ValueError(f"{value!r} is not a whole positive count: write {COUNT_FORMS}")
     return round(number)
-
-
-Size = Annotated[
-    int, BeforeValidator(parse_size), WithJsonSchema({"type": "string", "examples": ["960GB", "894GiB", "80 GiB"]})
-]
-"""Bytes."""
-Duration = Annotated[
-    int, BeforeValidator(parse_duration), WithJsonSchema({"type": "string", "examples": ["24h", "1d 2h", "1-00:00:00"]})
-]
-"""Seconds."""
-Count = Annotated[
-    int,
-    BeforeValidator(parse_count),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], "examples": ["1e9", "0.96B", "200k"]}),
-]
-"""A positive whole number."""
-PositiveInt = Annotated[int, Field(ge=1, le=2**40)]
-"""A positive whole number without suffixes."""

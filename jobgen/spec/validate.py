@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from jobgen.spec.merge import Layer, Mark
-from jobgen.spec.models import Spec
 from jobgen.spec.problem import Origin, Path, Problem, dotted
+from jobgen.spec.sections import Spec, accept
 
 
 def validate(layer: Layer, file: str) -> tuple[Spec | None, Layer, list[Problem]]:
     """The Spec, the layer it was made of (words of the command line taken as text where text is needed), problems."""
-    trapped = {problem.path for problem in layer.problems}
-    try:
-        spec = Spec.model_validate(layer.tree)
-    except ValidationError as error:
-        from jobgen.spec.complain import as_text, complaints
+    spec = accept(layer.tree)
+    if spec is None:
+        from jobgen.spec.complain import judge
 
-        retry = as_text(error, layer)
-        if retry is not None:
-            return validate(retry, file)
-        found = complaints(error, layer, file)
-        return None, layer, [p for p in found if not _covered(p.path, trapped)]
+        judged = judge(layer, file)
+        if isinstance(judged, Layer):
+            return validate(judged, file)
+        if isinstance(judged, list):
+            trapped = {problem.path for problem in layer.problems}
+            return None, layer, [p for p in judged if not _covered(p.path, trapped)]
+        spec = judged
     from jobgen.spec.consistency import contradictions
 
     return spec, layer, list(contradictions(spec, layer, file))

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobgen.launch.job import Job, RunTime, Unrenderable
-from jobgen.spec.models import Spec
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Spec
 from jobgen.targets import grammar, inside, pod
 from jobgen.targets.lifetime import Target
 from jobgen.targets.words import LONGEST

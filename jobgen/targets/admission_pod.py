@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobgen.launch.job import Job
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets import grammar, pod
 from jobgen.targets.admission import Trouble
 from jobgen.targets.lifetime import Target

@@ -7,7 +7,7 @@ from typing import Any
 
 from jobgen.catalog.fabrics import Fabric
 from jobgen.launch.job import Job
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets.manifest import From, Object
 
 CONF_KEY = "nccl.conf"

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from jobgen.launch.job import Job, Unrenderable
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets.words import Shell, constant
 
 OWN = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from jobgen.launch.job import Job, RunTime, Unrenderable
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets import body, template
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.slurm import secret

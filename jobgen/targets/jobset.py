@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobgen.catalog.fabrics import Fabric
 from jobgen.launch.job import Job
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets import skeleton, stream
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.manifest import MISSING, From, Object, some

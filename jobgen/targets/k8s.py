@@ -6,7 +6,7 @@ from typing import Any
 
 from jobgen.catalog.fabrics import Fabric
 from jobgen.launch.job import Job
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets import skeleton, stream
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.manifest import MISSING, From, Object, some

@@ -6,8 +6,8 @@ import math
 from typing import Literal
 
 from jobgen.launch.job import Job
-from jobgen.spec.models import Spec
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Spec
 
 Target = Literal["k8s", "trainjob", "jobset"]
 Mode = Literal["gang", "pod", "never", "elastic"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.launch.job import Job, Unrenderable
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets import hosts
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.words import constant

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from jobgen.catalog import fabrics
 from jobgen.catalog.fabrics import Fabric
 from jobgen.launch.job import Job, Mount
-from jobgen.spec.models import Spec
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Spec
 from jobgen.targets import device, inside, skeleton
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.lifetime import Lifetime, Target, lifetime

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from jobgen.launch.job import Job, RunTime, Unrenderable
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets import body, containers, template
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.containers import Entrance

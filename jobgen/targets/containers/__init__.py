@@ -6,8 +6,8 @@ from importlib import import_module
 from pathlib import PurePosixPath
 
 from jobgen.launch.job import Job, Mount, RunTime, Unrenderable, Word, word
-from jobgen.spec.models import Spec
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.sections import Spec
 from jobgen.targets.words import Shell
 
 SET_BY_SCRIPT = (

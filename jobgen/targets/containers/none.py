@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobgen.launch.job import Job
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 from jobgen.targets.containers import Entrance
 
 
