@@ -5,9 +5,11 @@ from __future__ import annotations
 from jobgen.checks.case import Case
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.checks.settings import number, on
-from jobgen.checks.words import hours
+from jobgen.checks.words import gb, hours
 from jobgen.effective.options import trainer
 
+LITTLE = 20e9
+"""Bytes of checkpoints that fill no disk."""
 MARGIN = 60
 """Seconds that Slurm may signal early."""
 TIMEOUTS = {"torchtitan": 100.0, "megatron-lm": 600.0}
@@ -40,10 +42,10 @@ def keeps_everything(case: Case) -> Outcome | None:
     found = case.estimate
     every, steps = spec.checkpoint.every_steps, found.steps
     saves = steps // every if every and steps else None
-    if saves is not None and saves < 3:
+    if saves is not None and (saves < 3 or saves * found.storage.size < LITTLE):
         return None
-    count = f"{saves} of {found.storage.size / 1e9:.1f} GB" if saves else "all"
-    return Outcome("checkpoint", f"checkpoint.keep is not written: {count} are kept", "write checkpoint.keep: 3", {"checkpoint.keep": 3})
+    count = f"all {saves} are kept, {gb(saves * found.storage.size)}" if saves else f"every {gb(found.storage.size)} are kept"
+    return Outcome("checkpoint", f"checkpoint.keep is not written: {count}", "write checkpoint.keep: 3", {"checkpoint.keep": 3})
 
 
 @rule(

@@ -148,7 +148,7 @@ def time_limit(case: Case) -> Outcome | None:
         return None
     need = int(found.total * 1.2 // 3600 + 1)
     total = f" over {attempts} attempts" if attempts > 1 else ""
-    bound = ", bound by offload over PCIe" if found.offload >= found.step else ""
+    bound = ", bound by offload over PCIe" if found.offload >= found.step else ", without generation" if found.generates else ""
     return Outcome(
         "launch.time_limit",
         f"training takes about {hours(found.total)} ({case.estimate.steps} steps of {found.step:.1f} s{bound}), the limit is {hours(limit * attempts)}{total}",

@@ -46,7 +46,7 @@ def smallest_fix(case: Case) -> tuple[str, dict[str, Any] | None]:
             best = estimate.gpu.device, edits
     if best is None:
         return "use a GPU with more memory or a smaller model", None
-    return f"no single change is enough (the best, {_words(best[1])}, needs {gib(best[0])}): see jobgen plan", None
+    return f"no single change is enough (the best, {_words(best[1])}, needs {gib(best[0])}): more GPUs, more sharding, or several of what jobgen estimate names", None
 
 
 def _words(edits: dict[str, Any]) -> str:
@@ -99,7 +99,7 @@ def changes(case: Case) -> Iterator[dict[str, Any]]:
     "JG101", "error", "first_step", "estimate",
     bad=Example("full-8b-fsdp2", {"parallelism.sharding": "none"}),
     good=Example("full-8b-fsdp2", {}),
-    fix="the smallest change that fits is named; jobgen plan ranks others",
+    fix="the smallest change that fits is named; jobgen estimate ranks others",
     sources=("jobgen estimate lists every term with its source",),
     because=LOADS,
     mend=smallest_fix,

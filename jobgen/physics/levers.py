@@ -41,7 +41,7 @@ def candidates(effective: Effective) -> list[tuple[str, Any, str]]:
         found.append(("training.optimizer", "adamw_8bit", "8-bit optimizer states"))
     if training.sequence_length > 1024:
         found.append(("training.sequence_length", training.sequence_length // 2, "half the sequence length"))
-    if training.method == "full":
+    if training.method == "full" and training.objective != "pretrain":
         found.append(("training.method", "lora", "train adapters only"))
     elif training.method == "lora" and training.quantization is None:
         found.append(("training.method", "qlora", "keep the frozen weights in 4 bit"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from jobgen.checks.words import billions
 from jobgen.show.table import table
 
 if TYPE_CHECKING:
@@ -62,17 +63,29 @@ def _head(estimate: Estimate) -> str:
 
 def _terms(estimate: Estimate) -> str:
     gpu = estimate.gpu
+    sources: list[str] = []
     rows: list[tuple[str, ...]] = [
-        (term.component, gib(term.bytes), term.words, term.source)
+        (term.component, gib(term.bytes), f"{term.words} {_note(term.source, sources)}")
         for term in gpu.alive_terms
         if term.bytes >= max(0.005 * GIB, 1e-4 * gpu.device)
     ]
     small = gpu.device - sum(term.bytes for term in gpu.alive_terms if term.bytes >= max(0.005 * GIB, 1e-4 * gpu.device))
     if small > 1e-4 * GIB:
-        rows.append(("smaller terms", gib(small), "", ""))
-    rows.append(("sum", gib(gpu.device), "", ""))
+        rows.append(("smaller terms", gib(small), ""))
+    rows.append(("sum", gib(gpu.device), ""))
     where = f"peak in phase {gpu.phase} on rank {gpu.worst_rank}" + (f" (pipeline stage {gpu.worst_stage})" if gpu.worst_stage else "")
-    return f"{where}\n" + table(("component", "GiB", "what", "source"), rows, right=(1,))
+    return f"{where}\n" + table(("component", "GiB", "what"), rows, right=(1,)) + _notes(sources)
+
+
+def _note(source: str, sources: list[str]) -> str:
+    """The number under which a source is listed below its table."""
+    if source not in sources:
+        sources.append(source)
+    return f"[{sources.index(source) + 1}]"
+
+
+def _notes(sources: Sequence[str]) -> str:
+    return "".join(f"\n  [{number}] {source}" for number, source in enumerate(sources, 1))
 
 
 def _phases(estimate: Estimate) -> str:
@@ -88,22 +101,34 @@ def _levers(levers: Sequence[Lever]) -> str:
 
 
 def _host(estimate: Estimate) -> str:
-    rows = [(part.during, gib(part.bytes), part.words, part.source) for part in estimate.host.parts if part.bytes >= 0.005 * GIB]
-    return "host RAM per node\n" + table(("during", "GiB", "what", "source"), rows, right=(1,)) if rows else ""
+    sources: list[str] = []
+    rows = [
+        (part.during, gib(part.bytes), f"{part.words} {_note(part.source, sources)}")
+        for part in estimate.host.parts
+        if part.bytes >= 0.005 * GIB
+    ]
+    return "host RAM per node\n" + table(("during", "GiB", "what"), rows, right=(1,)) + _notes(sources) if rows else ""
 
 
 def _rest(estimate: Estimate) -> str:
     host, storage, time = estimate.host, estimate.storage, estimate.time
     capacity = f" of {gib(estimate.host_capacity)}" if estimate.host_capacity is not None else ""
-    tokens = "-" if estimate.data_tokens is None else f"{estimate.data_tokens / 1e9:.3g} B"
-    low, high = estimate.recommended_tokens
-    steps = "-" if estimate.steps is None else f"{estimate.steps:,}"
+    kept = ", checkpoint.keep is not written" if storage.retained is None else f", {gib(storage.retained)} GiB kept"
     lines = [
         f"host RAM per node: {gib(host.peak)} GiB{capacity} (loading {gib(host.load)}, steady {gib(host.steady)})",
-        f"checkpoint: {gib(storage.size)} GiB each, {gib(storage.retained)} GiB kept",
-        f"data: {tokens} tokens in {steps} steps (usual for {estimate.active_parameters / 1e9:.2f} B active parameters: {low / 1e9:.2g} to {high / 1e9:.2g} B)",
-        f"time: {duration(time.step)} a step, {duration(time.total)} in all",
+        f"checkpoint: {gib(storage.size)} GiB each{kept}",
     ]
+    if estimate.data_tokens is None or estimate.steps is None:
+        lines.append("data: not known (write training.data or training.max_steps)")
+    else:
+        low, high = estimate.recommended_tokens
+        usual = f"usual for {billions(estimate.active_parameters)} active parameters: {billions(low)} to {billions(high)}"
+        lines.append(f"data: {billions(estimate.data_tokens)} tokens in {estimate.steps:,} steps ({usual})")
+    lines.append(
+        f"time: {duration(time.step)} a step"
+        + ("" if time.total is None else f", {duration(time.total)} in all")
+        + (", without generating the completions" if time.generates else "")
+    )
     if estimate.assumed_versions:
         lines.append("assumed, since no version is given: " + ", ".join(f"{name} {version}" for name, version in estimate.assumed_versions.items()))
     return "\n".join(lines)

@@ -149,6 +149,32 @@ def test_time_counts_recomputation_and_active_parameters() -> None:
     assert moe.time.flops < full.time.flops
 
 
+def test_time_goes_by_the_datas_length_not_by_the_longest_allowed() -> None:
+    whole = estimate(training__data={"samples": 1000}).time.flops
+    short = estimate(training__data={"samples": 1000, "tokens_per_sample": 512}).time.flops
+    assert 7 < whole / short < 9
+    padded = estimate(training__data={"samples": 1000, "tokens_per_sample": 512}, training__micro_batch_size=2).time.flops
+    assert padded / short == pytest.approx(2 * 1.5, rel=0.02)
+    packed = estimate(training__data={"samples": 1000, "tokens_per_sample": 512}, training__packing="packed").time.flops
+    assert packed == whole
+
+
+def test_a_gather_enters_each_node_once_over_all_its_adapters() -> None:
+    changes = {"parallelism__sharding": "zero3", "resources__gpus_per_node": 8, "resources__nodes": 4}
+    slow = estimate(**changes, resources__fabric="tcp").time
+    fast = estimate(**changes, resources__fabric="infiniband").time
+    gathered = 2 * 2 * estimate().parameters  # forward and backward, 2 bytes each
+    assert slow.communication == pytest.approx((gathered + 2 * estimate().parameters) * 31 / 32 / (50e9 / 8), rel=0.01)
+    assert fast.communication < slow.communication / 30
+    changes |= {"parallelism__sharding": "fsdp2", "training__gradient_accumulation_steps": 8, "resources__fabric": "tcp"}
+    assert estimate(**changes, parallelism__replicate=4).time.communication < estimate(**changes).time.communication / 3
+
+
+def test_generation_is_not_counted_and_said_so() -> None:
+    assert not estimate().time.generates
+    assert estimate(training__objective="grpo", training__framework="trl", training__rollout={}, training__max_steps=10).time.generates
+
+
 def test_levers_are_sorted_by_what_they_save() -> None:
     from jobgen.physics.levers import levers
     from jobgen.spec import document
