@@ -152,9 +152,12 @@ def layers_by_pipeline(case: Case) -> Outcome | None:
     """The layers do not divide into the pipeline's stages
 
     Megatron-LM asserts it unless the stages' lengths are given: Qwen3-235B has 94 layers, so 2, 47 and 94 stages only.
+    No framework runs more stages than there are layers, the embedding and the head.
     """
     split, depth = case.spec.parallelism, case.arch.depth
     chunks = split.pipeline * split.virtual_pipeline
+    if split.pipeline > 1 and chunks > depth + 2:
+        return Outcome("parallelism.pipeline", f"{chunks} stages for {depth} layers", f"at most {depth} stages")
     if split.pipeline == 1 or not megatron_like(case) or split.pipeline_layers is not None or depth % chunks == 0:
         return None
     if any(value(case, name) for name in UNEVEN):

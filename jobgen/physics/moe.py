@@ -61,7 +61,8 @@ def everywhere(
 
 def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) -> Value:
     """The routed rows: gather, gated MLP, weighting, sum."""
-    first, second = (matrix for matrix in layer.matrices if matrix.part == "expert")
+    *inner, second = (matrix for matrix in layer.matrices if matrix.part == "expert")
+    first = inner[0]._replace(outputs=sum(matrix.outputs for matrix in inner))  # gate and up keep the same rows apart as in one
     size, k, ffn = build.compute, layer.top_k, second.inputs
     if build.module.all_experts and build.style is HF:
         return everywhere(tape, build, x, weights, layer, first, second)

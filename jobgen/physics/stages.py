@@ -50,8 +50,9 @@ def stages(effective: Effective, sizes: Sizes) -> tuple[Stage, ...]:
     pipeline = effective.layout.pipeline
     if pipeline == 1:
         return _stages(arch, (arch.depth,), (1,))
-    chunks = _even(arch.depth, pipeline) if split.pipeline_layers is None else _written(tuple(split.pipeline_layers), pipeline)
-    alive = tuple(in_flight(index, pipeline, split.virtual_pipeline, sizes.accumulation) for index in range(pipeline))
+    held = min(pipeline, arch.depth + 1)  # the stages past the layers hold nothing (JG505)
+    chunks = _even(arch.depth, held) if split.pipeline_layers is None else _written(tuple(split.pipeline_layers), pipeline)
+    alive = tuple(in_flight(index, pipeline, split.virtual_pipeline, sizes.accumulation) for index in range(len(chunks)))
     return _stages(arch, chunks, alive)
 
 
