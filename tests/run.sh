@@ -3,5 +3,6 @@
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 cd "$here"
+unset PYTHONDONTWRITEBYTECODE  # tests start hundreds of commands: compile once
 .ci/venv .venv dev,plot
 exec .venv/bin/python -m pytest "$@"
