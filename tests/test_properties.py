@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -56,7 +57,7 @@ def states(found: Mapping[str, Any]) -> float:
 
 def term_bytes(edits: Mapping[str, Any], *components: str) -> float:
     """Bytes of all terms of these components, whatever their phase."""
-    return sum(term.bytes for term in estimate(base().edited(edits)).gpu.terms if term.component in components)
+    return float(sum(term.bytes for term in estimate(base().edited(edits)).gpu.terms if term.component in components))
 
 
 def consistent(found: Mapping[str, Any]) -> None:
@@ -98,7 +99,7 @@ def test_sharding_more_saves(name: str) -> None:
     held = [states_of({"model.name": name, "parallelism.sharding": stage}) for stage in ("none", "zero1", "zero2", "zero3")]
     assert held == sorted(held, reverse=True)
     peaks = [device(numbers({"model.name": name, "parallelism.sharding": stage})) for stage in ("none", "zero1", "zero2", "zero3")]
-    assert all(after <= before + 0.1 for before, after in zip(peaks, peaks[1:], strict=False)), peaks  # buckets come with a stage
+    assert all(after <= before + 0.1 for before, after in itertools.pairwise(peaks)), peaks  # buckets come with a stage
 
 
 def states_of(edits: Mapping[str, Any]) -> float:
