@@ -27,11 +27,30 @@ def wants_all(spec: Spec) -> bool:
 
 
 def target_parameters(spec: Spec) -> tuple[str, ...]:
-    """Parameters (not modules) that the user names for adapters, peft >= 0.17."""
+    """Parameters (not modules) that the user names for adapters, peft >= 0.17; ``experts`` are all of the routed ones."""
+    if "experts" in spec.training.lora.target_modules and isinstance(spec.training.lora.target_modules, list):
+        return ("experts",)
     named = option(spec, "lora_target_parameters", "target_parameters", "lora.target_parameters", "peft_config.target_parameters")
     if isinstance(named, str):
         return (named,)
     return tuple(map(str, named)) if isinstance(named, list | tuple) else ()
+
+
+def adaptable(spec: Spec, arch: Arch) -> Arch:
+    """The architecture without the parts that no target reaches.
+
+    peft matches ``parent.name`` by the end of a module's path: ``shared_expert.up_proj`` is not an ``up_proj`` of the
+    routed experts (peft tuners/tuners_utils.py check_target_module_exists).
+    """
+    written = spec.training.lora.target_modules
+    if not isinstance(written, list) or not arch.moe:
+        return arch
+    names = {name for m, _ in counts.matrices(arch) if m.part == "expert" for name in (m.name, *m.unfused)}
+    parents = {each.rpartition(".")[0].rpartition(".")[2] for each in written if each.rpartition(".")[2] in names}
+    if any(parent in ("", "experts") or parent.isdigit() for parent in parents):
+        return arch
+    kinds = tuple(kind._replace(matrices=tuple(m for m in kind.matrices if m.part != "expert")) for kind in arch.layers)
+    return arch._replace(layers=kinds)
 
 
 def targets(spec: Spec, arch: Arch, fused: bool) -> tuple[str, ...]:
@@ -80,13 +99,16 @@ def decide(effective: Effective) -> Adapters:
     lora, everything, is_fused = spec.training.lora, wants_all(spec), fused(effective)
     if spec.training.freeze or spec.training.framework in _LEAVES_TOWERS:
         arch = arch._replace(outer=tuple(matrix for matrix in arch.outer if matrix.part != "other"))
+    arch = adaptable(spec, arch)
     wanted = "all-linear" if everything else (*targets(spec, arch, is_fused), *_counterparts(spec, arch, is_fused))
+    routed = [m for m, _ in counts.matrices(effective.arch) if m.part == "expert"]
     experts = [m for m, _ in counts.matrices(arch) if m.part == "expert" and m.fused_since]
     asked = is_fused and any(everything or {m.name, *m.unfused} & set(wanted) for m in experts)
     seen = asked and any(m.adapter_rank for m in experts) and effective.versions["peft"] >= (0, 19)
-    direct = _direct(effective, experts) if is_fused else []
+    direct = _direct(effective, routed)
     total = counts.lora_parameters(arch, lora.rank, wanted, is_fused, seen)
-    total += sum(times * m.copies * lora.rank * (m.inputs + m.outputs) for m, times in direct)
+    apart = 0 if is_fused else 1  # matrices of their own read the input each through an adapter of its own
+    total += sum(times * m.copies * lora.rank * (m.inputs * max(1, apart * len(m.unfused)) + m.outputs) for m, times in direct)
     reached = _reached(arch, everything, wanted, is_fused, seen) | {m.name for m, _ in direct}
     effects: tuple[Effect, ...] = ()
     if asked and not seen and not direct:
@@ -100,15 +122,16 @@ def decide(effective: Effective) -> Adapters:
             "peft commit 5356277d (#3083, v0.19.0)",
         ),)  # fmt: skip
     saved = counts.module_parameters(arch, lora.modules_to_save)
-    return Adapters(lora.rank, frozenset(reached), seen or bool(direct), total, saved, effects)
+    return Adapters(lora.rank, frozenset(reached), seen or (is_fused and bool(direct)), total, saved, effects)
 
 
 def _direct(effective: Effective, experts: list[Matrix]) -> list[tuple[Matrix, int]]:
     """Expert parameters that the user names himself."""
     named = {part for name in target_parameters(effective.spec) for part in name.split(".")}
-    if not named or not any(m.name in named for m in experts) or not effective.versions["peft"] >= (0, 17):
+    everything = target_parameters(effective.spec) == ("experts",)
+    if not named or not any(everything or m.name in named for m in experts) or not effective.versions["peft"] >= (0, 17):
         return []
-    return [(m, times) for m, times in counts.matrices(effective.arch) if m in experts and m.name in named]
+    return [(m, times) for m, times in counts.matrices(effective.arch) if m in experts and (everything or m.name in named)]
 
 
 def _reached(arch: Arch, everything: bool, wanted: str | tuple[str, ...], is_fused: bool, seen: bool) -> set[str]:

@@ -80,12 +80,19 @@ def fused(effective: Effective) -> bool:
     return effective.versions["transformers"] >= since
 
 
+def never_linear(arch: Arch) -> bool:
+    """The experts have been 3-D parameters from the model's first release (Llama 4, gpt-oss, Gemma 4)."""
+    return any(m.part == "expert" and not m.linear for layer in arch.layers for m in layer.matrices)
+
+
 def is_quantized(matrix: Matrix, quantized: Quantized) -> bool:
     """Whether this matrix is stored quantised. Heads, embeddings and listed modules never are."""
-    if quantized.type is None or not matrix.linear or matrix.keep or matrix.part in ("head", "embedding"):
+    if quantized.type is None or matrix.keep or matrix.part in ("head", "embedding"):
         return False
     if matrix.part == "expert":
         return quantized.experts
+    if not matrix.linear:
+        return False
     if matrix.part == "router":
         return quantized.router or matrix.fused_since is None
     return True
@@ -130,7 +137,7 @@ def _experts(effective: Effective, quant: Quantization, effects: list[Effect]) -
     spec, v = effective.spec, effective.versions
     if quant.moe_experts is False:
         return False
-    if quant.type not in BNB or not fused(effective):
+    if quant.type not in BNB or not (fused(effective) or never_linear(effective.arch)):
         return True
     framework, wanted = spec.training.framework, wants_experts(spec)
     if framework == "axolotl" and wanted and v["axolotl"] >= (0, 15):
@@ -143,7 +150,9 @@ def _experts(effective: Effective, quant: Quantization, effects: list[Effect]) -
         "experts_stay_bf16",
         "training.quantization.moe_experts" if wanted else "training.quantization.type",
         "4-bit quantisation of the routed experts" if quant.type in BNB4 else "8-bit quantisation of the routed experts",
-        "bitsandbytes replaces nn.Linear only, and since transformers 5 the experts are 3-D parameters: they stay bf16",
+        "bitsandbytes replaces nn.Linear only, and "
+        + ("this model's experts are" if never_linear(effective.arch) else "since transformers 5 the experts are")
+        + " 3-D parameters: they stay bf16",
         ("QS01",),
         "transformers 5.24.0 integrations/bitsandbytes.py replace_with_bnb_linear; bitsandbytes issue #1849",
     ))  # fmt: skip

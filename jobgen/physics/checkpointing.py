@@ -38,7 +38,8 @@ def _part(layer: Layer, hidden: int, build: Build, mode: str, policy: str, every
     saved = profile.compiled if compiled else profile.saved
     backward = profile.compiled_training if compiled else profile.backward
     peaks = backward if compiled else backward + profile.again
-    copies = ZERO[:FIXED] + profile.saved[FIXED:]
+    # autocast keeps copies of leaves only, not an expert's matrix with its adapter added (autocast_mode.cpp cached_cast)
+    copies = ZERO[:FIXED] + (profile.saved[FIXED:-1] + ZERO[-1:] if build.expert_adapters else profile.saved[FIXED:])
     if mode == "none":
         return Part(((1.0, saved),), _beyond(backward, saved), () if compiled else _beyond(profile.again, saved), ZERO)
     again = _beyond(peaks, profile.input)
