@@ -18,7 +18,7 @@ from jobgen.frameworks.table import Known, Slot, Text
 from jobgen.launch import environment
 from jobgen.launch.job import File, Job, Mount, Python, Resume, RunTime, Unrenderable, Variable, Word, word
 from jobgen.launch.launchers import Program, Ranks, begin
-from jobgen.spec.models import Spec
+from jobgen.spec.sections import Spec
 
 LARGEST_FILES = 512 * 1024
 """Bytes of ``launch.code`` that a script still carries; a ConfigMap holds 1 MiB, sbatch takes 4 MB."""
@@ -103,6 +103,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
         rendezvous="c10d" if target == "k8s" and spec.kubernetes.elastic and launcher == "torchrun" else started.rendezvous,
         hosts=tuple(resources.hosts),
         environment_script=side.source_script if side else "",
+        library_path=tuple(row.name for row in side.library_path) if side else (),
         environment_wait=side.wait_for if side else "",
         fabric_mounts=tuple(
             Mount(path.mount, path.path, read_only=path.read_only, origin="resources.fabric") for path in side.mounts
@@ -264,7 +265,14 @@ def _fabric_env(fabric: fabrics.Fabric | None, slurm: bool) -> tuple[Variable, .
     if fabric is None:
         return ()
     side = fabric.slurm if slurm else fabric.kubernetes
-    return tuple(Variable(one.name, word(one.value, origin="resources.fabric"), "fabric") for one in side.env)
+    return tuple(Variable(one.name, _fabric_word(one.value), "fabric") for one in side.env)
+
+
+def _fabric_word(value: str) -> Word:
+    """A profile's value; ``{JOB_ID}`` in it is the scheduler's id of the job."""
+    before, placed, after = value.partition("{JOB_ID}")
+    parts = (before, RunTime.JOB_ID, after) if placed else (value,)
+    return Word(tuple(part for part in parts if part), "resources.fabric")
 
 
 def _configured_env(configured: write.Configured) -> tuple[Variable, ...]:

@@ -78,6 +78,7 @@ environment() {
 
 enter() {
   NODE_RANK=$SLURM_NODEID
+  export LD_LIBRARY_PATH=/usr/local/gib/lib64"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   environment
 }
 
