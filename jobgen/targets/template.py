@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import zlib
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from jobgen.targets.artifact import Artifact
 from jobgen.targets.words import Shell
@@ -28,7 +26,7 @@ def folder() -> Path:
 
 def fill(name: str, **values: Any) -> Shell:
     """One template, filled; still marked, so that it can be printed by another template."""
-    return Shell(_environment().get_template(name).render(values))
+    return Shell("".join(_templates()[name](values, _print, _section)))
 
 
 def finish(text: Shell) -> Artifact:
@@ -52,7 +50,7 @@ def finish(text: Shell) -> Artifact:
 
 
 def _print(value: object) -> str:
-    """jinja's finalize: quoted text and whole numbers pass, all else is a mistake in a template."""
+    """What every printed value passes: quoted text and whole numbers pass, all else is a mistake in a template."""
     if type(value) is Shell:
         mark = f"{_MARK}{value.origin}{_MARK}" if value.origin else ""
         return "\n".join(mark + line for line in value.text.split("\n"))
@@ -66,34 +64,22 @@ def _section(origin: str = "") -> Shell:
     return Shell(f"{_MARK}{_SECTION}{origin}{_MARK}")
 
 
-_OPTIONS: dict[str, Any] = {
-    "autoescape": False,
-    "trim_blocks": True,
-    "lstrip_blocks": True,
-    "keep_trailing_newline": True,
-    "auto_reload": False,
-    "comment_start_string": "{*",  # ``${#array[@]}`` is shell
-    "comment_end_string": "*}",
-}
+def checksum(names: Iterable[str]) -> int:
+    """Of the templates' texts."""
+    root = folder()
+    return reduce(lambda value, name: zlib.crc32((root / name).read_bytes(), value), names, 0)
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(folder()), finalize=_print, undefined=StrictUndefined, bytecode_cache=_compiled(), **_OPTIONS
-    )
-    environment.globals["section"] = _section
-    return environment
+def _templates() -> dict[str, Any]:
+    """The compiled templates; compiled afresh, slowly, where one was changed since (a test says so too)."""
+    from jobgen.targets import compiled
 
+    if checksum(compiled.TEMPLATES) == compiled.CHECKSUM:
+        return compiled.TEMPLATES
+    from jobgen.targets.compile import text
 
-def _compiled() -> FileSystemBytecodeCache | None:
-    """Compiled templates are kept in the user's cache folder: compiling takes longer than all else in a render."""
-    try:
-        place = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "jobgen", "templates").expanduser()
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if place.stat().st_uid != os.getuid() or not os.access(place, os.W_OK):
-            return None
-    except (OSError, RuntimeError):  # RuntimeError: no home folder is known
-        return None
-    # jinja's own key holds the source, its version and Python's, but not the options.
-    return FileSystemBytecodeCache(str(place), f"{zlib.crc32(repr(_OPTIONS).encode()):08x}-%s.bin")
+    made: dict[str, Any] = {}
+    exec(text(), made)
+    templates: dict[str, Any] = made["TEMPLATES"]
+    return templates

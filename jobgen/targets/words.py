@@ -1,6 +1,6 @@
 """Text to shell: one function per language that quotes, and a type that proves it was called.
 
-A template may print nothing but ``Shell``; ``finalize`` refuses everything else. Only this module makes one.
+A template may print nothing but ``Shell``; ``template`` refuses everything else. Only this module makes one.
 """
 
 from __future__ import annotations

@@ -72,18 +72,60 @@ def test_every_line_of_a_users_field_names_it(name):
         assert value in explained[f"launch.env.{name_}"]
 
 
+def filled(source, **values):
+    from jobgen.targets import compile, template
+
+    made = {}
+    exec(compile.function(source, "t"), made)
+    return "".join(made["t"](values, template._print, template._section))
+
+
 def test_nothing_unquoted_can_be_printed():
-    from jobgen.targets import template
     from jobgen.targets.words import quote
 
-    environment = template._environment()
     for value in ("text", 1.5, None, True, ["x"]):
         with pytest.raises(TypeError):
-            environment.from_string("{{ value }}").render(value=value)
+            filled("{{ value }}", value=value)
+    assert filled("{{ value }}", value=quote("a b")) == "'a b'"
+    assert filled("{{ value }}", value=7) == "7"
+
+
+@pytest.mark.parametrize("source", ["{{ value ~ 'x' }}", "{{ value | upper }}", "{% set x = 1 %}", "{{ value() }}", "{% for x in value %}a{% else %}b{% endfor %}", "{{ value[0] }}"])
+def test_templates_hold_no_programs(source):
     with pytest.raises(TypeError):
-        environment.from_string("{{ value ~ 'x' }}").render(value="a")
-    assert environment.from_string("{{ value }}").render(value=quote("a b")) == "'a b'"
-    assert environment.from_string("{{ value }}").render(value=7) == "7"
+        filled(source, value=[1])
+
+
+def test_the_compiled_templates_are_those_of_the_folder():
+    from jobgen.targets import compile, compiled
+
+    assert compile.FILE.read_text(encoding="utf-8") == compile.text(), "run python -m jobgen.targets.compile"
+    assert set(compiled.TEMPLATES) == set(compile.names())
+
+
+def test_compiled_templates_print_what_jinja_prints(monkeypatch):
+    """Every template of every golden job, filled by jinja2 itself."""
+    from jinja2 import FileSystemLoader, StrictUndefined
+
+    from jobgen.targets import compile, render, template
+    from jobgen.targets.words import Shell
+
+    jinja = compile.environment()
+    jinja.loader, jinja.undefined, jinja.finalize = FileSystemLoader(template.folder()), StrictUndefined, template._print
+    jinja.globals["section"] = template._section
+    seen, fill = set(), template.fill
+
+    def both(name, **values):
+        made = fill(name, **values)
+        assert made == Shell(jinja.get_template(name).render(values))
+        seen.add(name)
+        return made
+
+    monkeypatch.setattr(template, "fill", both)
+    for target, changes in CASES.values():
+        made, spec = shell_jobs.job(target, **changes)
+        render(target, made, spec)
+    assert {"slurm/job.sh.j2", "hosts/start.sh.j2", "hosts/host.sh.j2", "shell/program.sh.j2"} <= seen
 
 
 def test_a_script_for_one_host_starts_that_host():
