@@ -99,9 +99,13 @@ def _lifetime(job: Job, spec: Spec, target: Target) -> Iterator[Trouble]:
     if kube.restart == "pod" and job.restarts and target == "k8s" and kube.elastic:
         yield Trouble("kubernetes.restart", "elastic agents restart together, not pod by pod", "restart: auto")
     elastic = kube.elastic
+    meets_again = target == "k8s" and (elastic is not None or (kube.restart == "gang" and job.restarts > 0))
+    if meets_again and job.resume.mode == "auto" and job.resume.arguments:
+        message = f"elastic agents start ranks anew with the same words, and {job.framework} is told its checkpoint by them"
+        yield Trouble("kubernetes.elastic" if elastic else "kubernetes.restart", message, "target: jobset (or trainjob)")
     if elastic is None:
-        if kube.restart == "gang" and target == "k8s" and job.restarts and job.rendezvous != "c10d":
-            message = "a PyTorchJob restarts containers one by one; it has no restart of the whole gang"
+        if kube.restart == "gang" and target == "k8s" and job.restarts and job.launcher != "torchrun":
+            message = f"a PyTorchJob restarts its gang by torchrun's elastic agents, which {job.launcher} does not have"
             yield Trouble("kubernetes.restart", message, "target: jobset (or trainjob), or restart: auto")
         return
     if target != "k8s":
@@ -110,8 +114,8 @@ def _lifetime(job: Job, spec: Spec, target: Target) -> Iterator[Trouble]:
     if not elastic.min_nodes <= job.nodes <= elastic.max_nodes:
         message = f"{job.nodes} nodes are not between {elastic.min_nodes} and {elastic.max_nodes}"
         yield Trouble("kubernetes.elastic", message, f"{{min_nodes: {elastic.min_nodes}, max_nodes: {job.nodes}}}")
-    if job.rendezvous != "c10d":
-        message = f"agents that come and go need torchrun's c10d rendezvous; this job's is {job.rendezvous}"
+    if job.launcher != "torchrun":
+        message = f"agents that come and go need torchrun's c10d rendezvous, which {job.launcher} does not have"
         yield Trouble("kubernetes.elastic", message, "launch: {launcher: torchrun}, or remove elastic")
 
 

@@ -171,6 +171,13 @@ def stop_and_start_kubelet(seconds):
     kube.kubectl("patch", "node", "jgkube-node", "--subresource=status", "--type=merge", "-p", patch)
 
 
+def test_elastic_agents_meet_again_after_a_killed_rank(namespace):
+    run = Run("k8s", "elastic", namespace, "kubernetes.elastic={min_nodes: 1, max_nodes: 2}", arguments("elastic", "--kill-at", "12"))
+    assert run.end() is True
+    assert [row["step"] for row in run.resumed_and_ended()] == [0, 10]
+    assert run.restarts() == 0  # of containers: the agents started new ranks by themselves
+
+
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor

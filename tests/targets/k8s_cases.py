@@ -9,6 +9,8 @@ RESUME = {
     "mode": "auto", "path": None, "directory": "/ckpt/run", "pattern": "checkpoint-*", "complete_marker": "done",
     "fingerprint": "0123456789abcdef", "by_framework": False, "arguments": ["--resume"],
 }  # fmt: skip
+ITSELF = {**RESUME, "by_framework": True, "arguments": []}
+"""The framework finds its newest checkpoint."""
 HOSTILE = "it's \"quoted\" $HOME $(id) `id` $$ {{x}} %j #SBATCH é 训练 \\ \t end"
 
 CASES: dict[str, dict[str, Any]] = {
@@ -72,8 +74,10 @@ CASES: dict[str, dict[str, Any]] = {
         "job": {"mounts": [CLAIM], "env": {"A": HOSTILE, "B": "1", "C": "yes", "D": "line\nline\n", "E": "0x1f", "F": ""}, "args": [HOSTILE, "-x", "", "a\nb"]},
         "spec": {"kubernetes": {"annotations": {"note": "a: {b} # c\n- d"}, "labels": {"on": "no"}}},
     },
+    "gang": {"job": {"mounts": [CLAIM], "resume": ITSELF, "restarts": 2}, "spec": {"kubernetes": {"restart": "gang"}}},
+    "restart-pods": {"job": {"mounts": [CLAIM], "resume": RESUME, "restarts": 2}, "spec": {"kubernetes": {"restart": "pod"}}},
     "elastic": {
-        "job": {"nodes": 3, "mounts": [CLAIM], "resume": RESUME, "restarts": 4, "rendezvous": "c10d"},
+        "job": {"nodes": 3, "mounts": [CLAIM], "resume": ITSELF, "restarts": 4, "rendezvous": "c10d"},
         "spec": {"kubernetes": {"elastic": {"min_nodes": 2, "max_nodes": 4}}},
     },
 }  # fmt: skip

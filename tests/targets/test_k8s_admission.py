@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jobs
 import pytest
-from k8s_cases import CLAIM
+from k8s_cases import CLAIM, RESUME
 
 from jobgen.launch.job import Command, word
 from jobgen.targets import admission, grammar, pod
@@ -35,8 +35,10 @@ STRICTER = {
     "rwo on two nodes": ({"job": {"mounts": [{**CLAIM, "create_size_bytes": 1, "access_mode": "ReadWriteOnce"}]}}, "k8s", "volumes.0.create.access_mode"),
     "ttl on trainjob": ({"spec": {"kubernetes": {"ttl": "1d"}}}, "trainjob", "kubernetes.ttl"),
     "elastic on jobset": ({"spec": {"kubernetes": {"elastic": {"min_nodes": 1, "max_nodes": 2}}}}, "jobset", "kubernetes.elastic"),
-    "elastic bounds": ({"job": {"rendezvous": "c10d"}, "spec": {"kubernetes": {"elastic": {"min_nodes": 3, "max_nodes": 4}}}}, "k8s", "kubernetes.elastic"),
-    "gang on pytorchjob": ({"job": {"restarts": 1}, "spec": {"kubernetes": {"restart": "gang"}}}, "k8s", "kubernetes.restart"),
+    "elastic with a checkpoint named by words": ({"job": {"mounts": [CLAIM], "resume": RESUME}, "spec": {"kubernetes": {"elastic": {"min_nodes": 1, "max_nodes": 2}}}}, "k8s", "kubernetes.elastic"),
+    "elastic without torchrun": ({"job": {"launcher": "deepspeed"}, "spec": {"kubernetes": {"elastic": {"min_nodes": 1, "max_nodes": 2}}}}, "k8s", "kubernetes.elastic"),
+    "elastic bounds": ({"spec": {"kubernetes": {"elastic": {"min_nodes": 3, "max_nodes": 4}}}}, "k8s", "kubernetes.elastic"),
+    "gang on pytorchjob": ({"job": {"restarts": 1, "launcher": "accelerate"}, "spec": {"kubernetes": {"restart": "gang"}}}, "k8s", "kubernetes.restart"),
     "priority class under volcano": ({"spec": {"kubernetes": {"scheduler": "volcano", "priority_class": "high"}}}, "trainjob", "kubernetes.priority_class"),
     "reserved variable": ({"job": {"env": {"MASTER_ADDR": "x"}}}, "k8s", "launch.env.MASTER_ADDR"),
     "jobgen's variable": ({"job": {"env": {"JOBGEN_ATTEMPT": "x"}}}, "k8s", "launch.env.JOBGEN_ATTEMPT"),

@@ -38,7 +38,7 @@ def main():
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    attempt = int(os.environ.get("JOBGEN_ATTEMPT", "0"))
+    attempt = int(os.environ.get("JOBGEN_ATTEMPT", "0")) + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
