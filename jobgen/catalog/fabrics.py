@@ -6,6 +6,8 @@ provider's own script or plug-in sets is listed under ``unset`` and must be left
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from jobgen.catalog.table import DATA
 from jobgen.spec.record import NamedTuple
 
 FOLDER = DATA / "fabrics"
+DIGEST = DATA / "fabrics.json"
 
 
 class UnknownFabric(Unknown):
@@ -160,17 +163,41 @@ def find(name: str, beside: Path | None = None) -> Fabric:
 
 @cache
 def _load(path: Path) -> Fabric:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
+    written = path.read_bytes()
     try:
-        tree = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
+        tree = _digested(path, written) or parsed(written)
+    except ValueError as error:
         raise BadFabric(f"{path.name}: {error}") from None
     try:
         return _fabric(_Map(tree, path.name))
     except (TypeError, ValueError, AttributeError) as error:
         raise error if isinstance(error, BadFabric) else BadFabric(f"{path.name}: {error}") from None
+
+
+def parsed(written: bytes) -> Any:
+    """A profile's plain tree; raises ValueError."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(written.decode("utf-8"))
+    except YAMLError as error:
+        raise ValueError(error) from None
+
+
+def _digested(path: Path, written: bytes) -> Any:
+    """A shipped profile from ``fabrics.json``, ten times as fast as from its YAML; None where that was changed since."""
+    if path.parent != FOLDER or not DIGEST.is_file():
+        return None
+    checksum, tree = json.loads(DIGEST.read_text(encoding="utf-8")).get(path.stem, (None, None))
+    return tree if checksum == zlib.crc32(written) else None
+
+
+def digest() -> str:
+    """All shipped profiles, a line each, with the checksums of their files. Written by ``python -m jobgen.catalog.fabrics``."""
+    files = {name: (FOLDER / f"{name}.yaml").read_bytes() for name in names()}
+    lines = (f"{json.dumps(name)}: {json.dumps([zlib.crc32(text), parsed(text)], ensure_ascii=False)}" for name, text in files.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 class _Map:
@@ -343,3 +370,7 @@ def _explain_side(side: Side) -> list[str]:
     if side.gpus_per_pod:
         add(f"{side.gpus_per_pod} GPUs per pod", "the profile works with whole nodes only")
     return lines
+
+
+if __name__ == "__main__":
+    DIGEST.write_text(digest(), encoding="utf-8")

@@ -112,3 +112,11 @@ def test_a_broken_file_is_explained(tmp_path, text, words):
     (tmp_path / "ours.yaml").write_text(text)
     with pytest.raises(fabrics.BadFabric, match=re.escape(words)):
         fabrics.find("ours.yaml", tmp_path)
+
+
+def test_the_digest_is_that_of_the_profiles(monkeypatch):
+    assert fabrics.DIGEST.read_text(encoding="utf-8") == fabrics.digest(), "run python -m jobgen.catalog.fabrics"
+    quick = {name: fabrics.find(name) for name in NAMES}
+    monkeypatch.setattr(fabrics, "_digested", lambda path, written: None)
+    fabrics._load.cache_clear()
+    assert {name: fabrics.find(name) for name in NAMES} == quick

@@ -1,6 +1,7 @@
 """The YAML that is written is read back as the tree that was meant, by whichever reader."""
 
 import io
+from pathlib import Path
 
 import pytest
 import yaml
@@ -92,3 +93,11 @@ def test_kubernetes_expands_nothing(text):
 )
 def test_sizes_are_exact(size, words):
     assert pod.quantity(size) == words
+
+
+def test_the_digest_is_that_of_the_skeletons():
+    from jobgen.targets import skeletons
+
+    assert Path(skeletons.__file__).read_text(encoding="utf-8") == skeleton.digest(), "run python -m jobgen.targets.skeleton"
+    for name in skeletons.SKELETONS:
+        assert skeleton._composed(name) == skeleton.parsed((skeleton.folder() / f"{name}.yaml").read_bytes())
