@@ -203,6 +203,10 @@ def _program(
     )
     resume = _words(configured.resume_args, "checkpoint.resume")
     shipped = {file.name for file in files}
+    for field, text in (("entrypoint", launch.entrypoint), ("module", launch.module)):
+        if text is not None and (not text or text.startswith("-")):
+            raise Unrenderable(f"launch.{field}", "begins with a dash, so it would be read as an option" if text else "is empty",
+                               f"write ./{text}" if field == "entrypoint" and text else f"write the {field}'s name")  # fmt: skip
     if launch.entrypoint is not None:
         name = launch.entrypoint
         here = name.removeprefix("./") in shipped
@@ -226,6 +230,8 @@ def _program(
         raise Unrenderable("launch.command", "is empty", "write the program and its arguments")
     first = command[0].literal or ""
     if starts_itself or (launch.command is not None and (launch.launcher is None or not _is_python(first))):
+        if not first or first.startswith("-"):
+            raise Unrenderable("launch.command.0", f"{first!r} is not a program", "begin with the program's name")
         alone = launcher if launch.launcher in ("srun", "python") and not starts_itself else "itself"
         return alone, Program("command", command[0], (*command[1:], *arguments), resume)
     if first in ("python", "python3"):
@@ -332,14 +338,22 @@ def _mounts(spec: Spec) -> tuple[Mount, ...]:
 
 def _python(spec: Spec) -> Python:
     given = spec.launch.python
-    if given is not None:
-        if given.venv is not None:
-            return Python("venv", given.venv)
-        if given.conda is not None:
-            return Python("conda", given.conda)
-        if given.uv is not None:
-            return Python("uv", given.uv)
-    return Python("none")
+    if given is None:
+        return Python("none")
+    if given.venv is not None:
+        return Python("venv", _in_path(given.venv, "launch.python.venv"))
+    if given.uv is not None:
+        return Python("uv", _in_path(given.uv, "launch.python.uv"))
+    if given.conda is not None and (not given.conda or given.conda.startswith("-")):
+        raise Unrenderable("launch.python.conda", f"{given.conda!r} would be read as an option", "write the environment's name or path")
+    return Python("none") if given.conda is None else Python("conda", given.conda)
+
+
+def _in_path(folder: str, origin: str) -> str:
+    if ":" in folder or not folder:
+        raise Unrenderable(origin, "holds a colon, which separates the folders of PATH" if folder else "is empty",
+                           "write a folder without a colon")  # fmt: skip
+    return folder
 
 
 def _resume(effective: Effective, directory: str, configured: write.Configured) -> Resume:

@@ -157,8 +157,12 @@ def _train(job: Job, spec: Spec, entrance: Entrance) -> Shell:
 
 def _srun_args(spec: Spec) -> list[Shell]:
     found = list[Shell]()
+    waiting = False
     for index, text in enumerate(spec.slurm.srun_args):
         origin, name = f"slurm.srun_args.{index}", text.lstrip("-").partition("=")[0]
+        if not text.startswith("-") and not waiting:
+            raise Unrenderable(origin, f"{text!r} is no option, so srun would start it instead of the training", "write options only: --mpi=pmix")
+        waiting = text.startswith("-") and "=" not in text
         if text.startswith("-") and name in OWN_SRUN:
             raise Unrenderable(origin, f"{text} breaks the launch: {OWN_SRUN[name]}", "remove it")
         if text.startswith("--container-") and spec.slurm.container != "pyxis":

@@ -34,6 +34,8 @@ def enter(job: Job, spec: Spec) -> Entrance:
 
 def name_of(name: str) -> str:
     """A file as it is, else a reference with its transport."""
+    if name.startswith("-"):
+        raise Unrenderable("launch.image", f"{name} begins with a dash, so apptainer would read an option", f"write ./{name}")
     if is_path(name) or "://" in name:
         return name
     return f"docker://{name.replace('#', '/', 1)}"
