@@ -141,6 +141,8 @@ def _valid_slurm(row: Row) -> bool:
 def _valid_kubernetes(row: Row, target: str) -> bool:
     if row["ttl"] and target == "trainjob":
         return False
+    if target == "trainjob" and row["scheduler"] == "volcano" and row["pods"] == "class":
+        return False
     if row["elastic"] and (row["launcher"] != "torchrun" or row["restart"] != "auto" or row["framework"] in ITSELF):
         return False
     if row["elastic"] and row["program"] == "command":
