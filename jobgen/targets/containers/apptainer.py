@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from jobgen.launch.job import Job
+from jobgen.launch.job import Job, Unrenderable
 from jobgen.spec.sections import Spec
 from jobgen.targets.containers import Entrance, bound, image, is_path, needed_inside, scratch_folder
 from jobgen.targets.words import constant, quote, shell
