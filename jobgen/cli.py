@@ -7,6 +7,8 @@ cannot be read; 3 the scheduler said no or could not be reached; 4 the job faile
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -33,18 +35,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command is None:
         parser.print_help(sys.stderr)
         return UNREADABLE
+    if sys.stdout is None:
+        _say("jobgen: standard output is closed")
+        return UNREADABLE
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="backslashreplace")
+        else:
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # artifacts and JSON, whatever the locale
     try:
         status = command(options)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return DONE
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
     except Exception as error:
         return _explained(error)
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, so that Python's own flush at exit has nothing to fail on."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explained(error: Exception) -> int:
@@ -63,6 +78,10 @@ def _explained(error: Exception) -> int:
         return REFUSED
     if isinstance(error, Unusable):
         _say(f"jobgen: {error}")
+        return UNREADABLE
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF) and error.filename is None:
+        _say(f"jobgen: cannot write the output: {error.strerror}")
+        _drop_output()
         return UNREADABLE
     status = getattr(error, "exit_status", None)
     if isinstance(status, int):
@@ -86,6 +105,8 @@ def _load(options: argparse.Namespace) -> Document:
 def _read(options: argparse.Namespace, spec: str) -> Document:
     from jobgen.api import read
 
+    if spec == "-" and sys.stdin is None:
+        raise Unusable("standard input is closed")
     return read(spec, options.set, sys.stdin.buffer if spec == "-" else None)
 
 
@@ -190,12 +211,21 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _write(path: str, text: str, *, executable: bool) -> None:
-    """Replace a file at once, so that it is never half-written."""
+    """Replace a file at once, so that it is never half-written; a link keeps pointing to it. A pipe or a device is
+    written to: replacing /dev/null would take it from the whole machine."""
     import tempfile
 
-    folder = os.path.dirname(os.path.abspath(path))
+    real = os.path.realpath(path) if path else path
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".jobgen-")
+        if path.endswith(os.sep):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "w", encoding="utf-8", newline="\n") as sink:
+                sink.write(text)
+            return
+        if os.path.exists(real) and not os.access(real, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(real)), prefix=".jobgen-")
     except OSError as error:
         raise Unusable(f"cannot write {path}: {error.strerror}") from None
     try:
@@ -204,7 +234,7 @@ def _write(path: str, text: str, *, executable: bool) -> None:
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, (0o777 if executable else 0o666) & ~mask)
-        os.replace(temporary, path)
+        os.replace(temporary, real)
     except OSError as error:
         os.unlink(temporary)
         raise Unusable(f"cannot write {path}: {error.strerror}") from None
