@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Unknown(LookupError):  # noqa: N818
+class Unknown(LookupError):
     """A name that the catalogue does not hold; ``nearest`` are names it could have meant."""
 
     kind = "name"
@@ -51,7 +51,7 @@ class UnknownLink(Unknown):
     kind = "link"
 
 
-class BadConfig(ValueError):  # noqa: N818
+class BadConfig(ValueError):
     """A model configuration that cannot be read; ``field`` is the field to blame, "" for the whole file."""
 
     def __init__(self, message: str, field: str = "") -> None:
@@ -69,7 +69,7 @@ class MissingFields(BadConfig):
         super().__init__(f"the configuration of model type {model_type!r} lacks {', '.join(self.fields)}", first)
 
 
-class UnknownArchitecture(ValueError):  # noqa: N818
+class UnknownArchitecture(ValueError):
     """A model type that no family describes."""
 
     def __init__(self, model_type: str, message: str) -> None:
