@@ -18,7 +18,7 @@ from jobgen.spec.problem import SpecError as SpecError
 from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
-    from jobgen.checks.registry import Finding
+    from jobgen.checks.registry import Finding, Severity
     from jobgen.physics.estimate import Estimate
     from jobgen.physics.levers import Lever
     from jobgen.schedulers.receipts import Receipt
@@ -66,12 +66,35 @@ def check(
     ignore: Sequence[str] = (),
 ) -> Report:
     """Every finding of a spec. ``environment``: installed versions by PyPI name; ``select`` and ``ignore``: codes or
-    their beginnings. SpecError when the spec names what no catalogue holds."""
+    their beginnings. SpecError when the spec names what no catalogue holds. Of a sweep its points are checked, for
+    they are what runs."""
     from jobgen.checks.run import findings, verdict
     from jobgen.effective.resolve import facts, known
 
-    found = findings(document, facts(document), known(document, environment), target=target, select=select, ignore=ignore)
+    jobs = points(document)
+    each = [findings(job, facts(job), known(job, environment), target=target, select=select, ignore=ignore) for job in jobs]
+    found = each[0] if len(each) == 1 else _together(each, [job.spec.name for job in jobs])
     return Report(document.file, document.sources, verdict(found), found)
+
+
+def _together(each: Sequence[tuple[Finding, ...]], names: Sequence[str]) -> tuple[Finding, ...]:
+    """The findings of a sweep's points, each once, with the points that have it where not all do."""
+    where: dict[tuple[str, Severity, str], list[int]] = {}
+    first: dict[tuple[str, Severity, str], Finding] = {}
+    for index, found in enumerate(each):
+        for finding in found:
+            key = (finding.code, finding.severity, finding.path)
+            first.setdefault(key, finding)
+            where.setdefault(key, []).append(index)
+    rank = {"error": 0, "warning": 1, "info": 2}
+    merged = []
+    for key, finding in first.items():
+        count = len(set(where[key]))
+        if count < len(each):
+            others = f" and {count - 1} more of {len(each)}" if count > 1 else f", 1 of {len(each)}"
+            finding = finding._replace(message=f"{finding.message} (in {names[where[key][0]]}{others})")
+        merged.append(finding)
+    return tuple(sorted(merged, key=lambda finding: rank[finding.severity]))
 
 
 def unreadable(file: str, error: SpecError) -> Report:
@@ -121,6 +144,10 @@ def render(document: Document, *, target: str | None = None, node_rank: int | No
     from jobgen.targets import render as write
 
     chosen = target_of(document, target)
+    if document.spec.sweep is not None:
+        place, count = document.locate("sweep"), len(points(document))
+        fix = "submit it, see them all with submit --dry-run=client, or render the job without it: --set sweep=null"
+        raise SpecError([Problem(place.file, place.line, place.column, "sweep", f"a sweep is {count} jobs, and this would be the script of one", fix, "JG003")], document.sources)
     report = check(document, target=chosen)
     if report.refused:
         raise Refused(report)
@@ -182,6 +209,9 @@ def submit(document: Document, *, target: str | None = None, new: bool = False, 
     jobs = points(document)
     limit = document.spec.sweep.max_parallel if document.spec.sweep else None
     chosen = target_of(document, target)
+    if len(jobs) > 1:  # none is sent where one is refused
+        for point in jobs:
+            render(point, target=chosen)
     service = scheduler(chosen)
     sent: list[Receipt] = []
     for index, point in enumerate(jobs):

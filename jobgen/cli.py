@@ -194,9 +194,14 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _render(options: argparse.Namespace) -> int:
-    from jobgen.api import render
+    from jobgen.api import points, render, target_of
 
-    artifact = render(_load(options), target=options.target, node_rank=options.node_rank)
+    document = _load(options)
+    if document.spec.sweep is not None and target_of(document, options.target) in ("k8s", "trainjob", "jobset") and not options.explain:
+        every = [render(point, target=options.target) for point in points(document)]
+        artifact = every[0]._replace(text="".join(one.text for one in every))
+    else:
+        artifact = render(document, target=options.target, node_rank=options.node_rank)
     if options.explain:
         from jobgen.show.explain import artifact as explained
 

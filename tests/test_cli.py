@@ -54,6 +54,22 @@ def test_an_error_finding_refuses_check_render_and_submit_with_nothing_on_stdout
             assert "JG" in err
 
 
+def test_a_sweep_is_checked_point_by_point_and_is_no_single_script():
+    sizes = ("--set", 'sweep={grid: {training.micro_batch_size: [1, 2, 512]}}')
+    status, out, _ = run("check", SPEC, *sizes)
+    assert status == 1
+    assert "JG101" in out and "micro-batch-size-512, 1 of 3" in out
+    status, out, _ = run("submit", SPEC, "--target", "slurm", "--dry-run", "client", *sizes)
+    assert status == 1
+    small = ("--set", 'sweep={grid: {training.micro_batch_size: [1, 2]}}')
+    status, out, err = run("render", SPEC, "--target", "slurm", *small)
+    assert (status, out) == (2, "")
+    assert "a sweep is 2 jobs" in err
+    status, out, _ = run("render", SPEC, "--target", "k8s", *small)
+    assert status == 0
+    assert out.count("kind: PyTorchJob") == 2
+
+
 def test_the_file_of_a_refused_render_stays_as_it_was(tmp_path):
     target = tmp_path / "job.sh"
     target.write_text("mine\n")
