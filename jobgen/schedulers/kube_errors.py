@@ -29,6 +29,10 @@ class UnknownKind(SchedulerError):
     """The cluster has no such API."""
 
 
+class Forbidden(SchedulerError):
+    """The user's roles do not allow it."""
+
+
 class Taken(SchedulerError):
     """An object of that name is there already, or is another one than was meant."""
 
@@ -94,7 +98,7 @@ def _forbidden(namespace: str, message: str, causes: Sequence[dict[str, Any]]) -
     if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
         return SchedulerError(f"namespace {namespace} is being deleted: choose another, or wait and make it anew")
     if " cannot " in message:
-        return SchedulerError(f"you may not do this in namespace {namespace}: {message}; ask its owner for a role that may")
+        return Forbidden(f"you may not do this in namespace {namespace}: {message}; ask its owner for a role that may")
     return SchedulerError(f"the cluster forbids it in namespace {namespace}: {message}")
 
 

@@ -18,7 +18,7 @@ from jobgen.schedulers import kube_objects as read
 from jobgen.schedulers.errors import SchedulerError, Unreachable
 from jobgen.schedulers.kube_api import MANAGER, Api
 from jobgen.schedulers.kube_config import Place
-from jobgen.schedulers.kube_errors import Missing, Occupied, Taken, UnknownKind
+from jobgen.schedulers.kube_errors import Forbidden, Missing, Occupied, Taken, UnknownKind
 from jobgen.schedulers.kube_objects import CLAIM, JOBS, Item, name_of
 from jobgen.schedulers.receipts import Lock, Receipt
 from jobgen.schedulers.state import Status
@@ -77,7 +77,7 @@ class KubernetesScheduler:
         api = self._api(request.details)
         objects = read.parse(request.artifact.text)
         base = name_of(read.job_of(objects, self.kind))
-        taken = _names(api)
+        taken = self._names(api)
         for run in range(1, MOST_RUNS):
             name = base if run == 1 else kube_preview.numbered(base, run, objects, self.kind)
             if name in taken or not self._free(api, request, name, objects, base):
@@ -92,6 +92,14 @@ class KubernetesScheduler:
                 "kubeconfig": place.files, "expires": "ttlSecondsAfterFinished: " in request.artifact.text,
             }  # fmt: skip
         raise SchedulerError(f"{MOST_RUNS} runs named {base} exist in namespace {api.namespace}: delete old ones")
+
+    def _names(self, api: Api) -> set[str]:
+        """Names of all jobs of any kind: a TrainJob makes a JobSet, and pods are found by the name alone."""
+        found = set(api.names(self.kind))
+        for kind in {*JOBS.values()} - {self.kind}:
+            with contextlib.suppress(UnknownKind, Missing, Forbidden):
+                found.update(api.names(kind))
+        return found
 
     def _free(self, api: Api, request: Request, name: str, objects: Sequence[Item], base: str) -> bool:
         """Nothing of what would be made is there; what a submission left that never came to its job is removed."""
@@ -119,7 +127,7 @@ class KubernetesScheduler:
         for kind in JOBS.values():
             try:
                 found = api.find(kind, name)
-            except UnknownKind:
+            except (UnknownKind, Forbidden):
                 continue
             if found is None or found["metadata"].get("ownerReferences") or kube_status.ENDED.keys() & read.conditions(found).keys():
                 continue
@@ -287,15 +295,6 @@ class KubernetesScheduler:
         nodes, processes = nodes_and_processes(self._objects(receipt), self.kind)
         name = receipt.details["object"]
         Logs(self._of(receipt), name, nodes, processes, rank, out, say).copy(follow, lambda: self.status(receipt))
-
-
-def _names(api: Api) -> set[str]:
-    """Names of all jobs of any kind: a TrainJob makes a JobSet, and pods are found by the name alone."""
-    found: set[str] = set()
-    for kind in JOBS.values():
-        with contextlib.suppress(UnknownKind, Missing):
-            found.update(api.names(kind))
-    return found
 
 
 def _left(found: Item) -> bool:
