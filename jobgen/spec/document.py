@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
 from jobgen.spec import merge, source
 from jobgen.spec.merge import Layer, Mark
 from jobgen.spec.problem import Origin, Path, Problem, SpecError, dotted
 from jobgen.spec.read import read_text
+from jobgen.spec.record import NamedTuple
 from jobgen.spec.sections import Spec
 from jobgen.spec.validate import validate
 
 __all__ = ["Document", "Origin", "Problem", "SpecError", "load", "load_text"]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """A valid spec. ``tree`` is what was written, all layers merged and short forms made long; ``text`` is the spec
     file's own; ``sources`` holds the texts of all files that positions point into (``--set``: one line each)."""
 
