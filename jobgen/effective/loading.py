@@ -44,6 +44,11 @@ def efficient(effective: Effective) -> bool:
     return launcher == "accelerate" and not effective.framework.starts_torchrun
 
 
+def initialises(spec: Spec) -> bool:
+    """DeepSpeed's zero.Init cuts weights while they are read, unless it is switched off (accelerate zero3_init_flag)."""
+    return spec.training.loading != "every_rank" and flag(spec, "zero3_init_flag", "deepspeed_config.zero3_init_flag") is not False
+
+
 def device_map(spec: Spec) -> str | None:
     """The device map that is asked for."""
     if spec.parallelism.device_map is not None:
@@ -117,6 +122,8 @@ def _plain(effective: Effective, per_node: int, width: float) -> Loading:
     copies = per_node if width == 4.0 else 0
     if placed is not None and placed != "cpu" and effective.layout.world == 1:
         return Loading("every_rank", "gpu", 0, width, False, False)
+    if kind == "zero3" and placed is None and not initialises(spec):
+        return Loading("every_rank", "cpu", per_node, width, False, False)
     if kind == "zero3" and placed is None:
         if spec.training.framework != "ms-swift" and fused(effective):
             return Loading("sharded", "cpu", per_node, width, False, False, (_effect_zero3_fuses(),))

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 PROCESS = 2.5 * GIB
-"""One rank's Python, torch, CUDA libraries and tokenizer: resident pages after CUDA starts (about 2-3 GiB in practice;
-known, no log in the notes)."""
-WORKER = 0.6 * GIB
-"""One data-loader process: a forked interpreter with torch imported and its prefetched batches (known)."""
+"""One rank's resident pages after CUDA starts: interpreter, torch, CUDA libraries (1.96 GiB with torch 2.2 and CUDA 11.8,
+pytorch #113326; 2.75 in libtorch, #70416; 2 more than before cuDNN is loaded, #19397)."""
+WORKER = 0.5 * GIB
+"""One data-loader process: its own interpreter with torch and a data library imported (0.31 GiB of torch alone, pytorch
+#113326; 0.49 of its own in torch's loader benchmark, pytorch pull request 159432). Token batches are far below that."""
 DATA_WORKERS = 0
 """transformers and torch start none unless asked (dataloader_num_workers, num_workers)."""
 
@@ -56,11 +57,11 @@ def host(effective: Effective, sizes: Sizes) -> Host:
 
 
 def _always(effective: Effective, sizes: Sizes) -> list[Part]:
-    found = [Part("processes", "both", sizes.ranks_per_node * PROCESS, "a process per rank: interpreter, torch, CUDA libraries", "known")]
+    found = [Part("processes", "both", sizes.ranks_per_node * PROCESS, "a process per rank: interpreter, torch, CUDA libraries", "pytorch #113326, #70416")]
     data = effective.spec.training.data
     workers = data.workers if data is not None and data.workers is not None else DATA_WORKERS
     if workers:
-        found.append(Part("workers", "steady", sizes.ranks_per_node * workers * WORKER, f"{workers} data-loader processes per rank", "known"))
+        found.append(Part("workers", "steady", sizes.ranks_per_node * workers * WORKER, f"{workers} data-loader processes per rank", "pytorch #113326, pull request 159432"))
     return found
 
 

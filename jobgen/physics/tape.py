@@ -254,21 +254,27 @@ def _policy(tape: Tape, start: Value) -> Cost:
 
 
 def _sources(tape: Tape, start: Value) -> tuple[Value, ...]:
-    """Storages from which elementwise operations can make again everything that backward reads."""
+    """Storages from which elementwise operations can make again everything that backward reads.
+
+    Operands of backward's matmuls are kept themselves: the partitioner does not make again what must lie in memory
+    in backward anyway (torch/_functorch/partitioners.py should_ban_recomputation, ban_recompute_materialized_backward).
+    Of the others the value is kept, or what it is made of, whichever is less (the cut of a value from its sources).
+    """
     maker = {value.storage: op for op in reversed(tape.ops) for value in op.outputs if value.storage is value}
-    kept: dict[Value, None] = {}
-    seen: set[Value] = set()
-    todo = [value.storage for op in tape.ops for value in op.saved]
-    while todo:
-        value = todo.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    kept = dict.fromkeys(value.storage for op in tape.ops if op.kind != "op" for value in op.saved)
+
+    def missing(value: Value) -> dict[Value, None]:
         op = maker.get(value)
+        if value in kept:
+            return {}
         if op is None or op.kind != "op":
-            kept[value] = None
-        else:
-            todo.extend(each.storage for each in op.inputs)
+            return {value: None}
+        found = {source: None for each in op.inputs for source in missing(each.storage)}
+        return found if sum(sum(source.cost) for source in found) <= sum(value.cost) else {value: None}
+
+    for op in tape.ops:
+        for value in op.saved:
+            kept.update(missing(value.storage))
     return tuple(kept)
 
 

@@ -105,7 +105,9 @@ def test_arrays_give_what_numbers_give() -> None:
 
 
 def test_compiled_layers_keep_less() -> None:
-    assert kept(effective(training__compile="true")) < 0.6 * kept(effective())
+    assert 0.5 * kept(effective()) < kept(effective(training__compile="true")) < 0.75 * kept(effective())  # matmuls' operands stay
+    lora = effective(training__method="lora", training__compile="true")
+    assert kept(lora) < 0.9 * kept(effective(training__method="lora"))
 
 
 def test_the_loss_by_implementation() -> None:

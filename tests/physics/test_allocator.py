@@ -15,14 +15,10 @@ from .specs import GIB, estimate
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "oracles" / "reserved.jsonl").read_text().splitlines()]
 
 
-def over_loss(median: float | None) -> float:
-    """Mean over shapes of what is cached beyond the peak, over the loss."""
-    return statistics.mean(row["beyond"] / row["loss"] for row in ROWS if row["median"] == median)
-
-
-def test_varied_lengths_leave_more_than_the_loss_cached() -> None:
-    medians = [over_loss(median) for median in (1 / 2, 1 / 4, 1 / 8, 1 / 16)]
-    assert statistics.mean(medians) == pytest.approx(allocator.VARIED, abs=0.1)
+@pytest.mark.parametrize("dropped", [False, True])
+def test_varied_lengths_leave_more_than_the_loss_cached(dropped: bool) -> None:
+    found = [row["beyond"] / row["loss"] for row in ROWS if row["median"] and row["dropped"] == dropped]
+    assert statistics.mean(found) == pytest.approx(allocator.DROPPED if dropped else allocator.VARIED, abs=0.1)
 
 
 def test_equal_lengths_leave_a_fifth_of_the_loss_and_a_third_of_the_rest() -> None:

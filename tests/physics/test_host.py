@@ -56,4 +56,13 @@ def test_offloaded_states_are_those_of_the_node() -> None:
 def test_workers_and_asynchronous_checkpoints_count() -> None:
     quiet = estimate()
     busy = estimate(training__data={"samples": 1000, "workers": 4}, checkpoint={"async": True})
-    assert busy.host.steady - quiet.host.steady == pytest.approx(4 * 0.6 * 2**30 + busy.storage.size)
+    assert busy.host.steady - quiet.host.steady == pytest.approx(4 * 0.5 * 2**30 + busy.storage.size)
+
+
+def test_zero3_without_init_reads_the_model_once_per_rank() -> None:
+    changes = {"parallelism__sharding": "zero3", "resources__gpus_per_node": 8}
+    assert part(estimate(**changes).host, "copies") == 0
+    found = estimate(**changes, training__loading="every_rank")
+    assert part(found.host, "copies") == pytest.approx(8 * 2 * found.parameters / 1e9)
+    written = estimate(**changes, training__options={"zero3_init_flag": False})
+    assert written.host.load == found.host.load

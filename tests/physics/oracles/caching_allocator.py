@@ -6,11 +6,12 @@ The allocator's rules are those of c10/cuda/CUDACachingAllocator.cpp: sizes roun
 segments of 2 MiB, 20 MiB or the size in 2 MiB steps, best fit, splitting, merging with free neighbours, nothing given back.
 The step is that of a decoder with adapters and full recomputation under transformers' loss: layer inputs kept, each
 layer run, logits in 16 bit and fp32, log-softmax, their gradients, each layer recomputed and gone through backwards.
-Lengths: all equal, or log-normal (sigma 0.9) with a median of a share of the longest, cut at it.
+Lengths: all equal, or log-normal (sigma 0.9) with a median of a share of the longest, cut at it; or without those above.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 MIB = 2**20
 SHAPES = {"152k vocabulary": (2048, 5504, 24, 151936), "64k": (4096, 11008, 32, 64000), "32k": (4096, 14336, 32, 32000)}
 """hidden, MLP width, layers, vocabulary."""
-LONGEST, STEPS, SEEDS = 2048, 50, 3
+LONGEST, STEPS, SEEDS = 2048, 50, 6
 
 
 class Block:
@@ -148,29 +149,33 @@ def step(pool: Allocator, tokens: int, shape: tuple[int, int, int, int]) -> None
     pool.give(gradient)
 
 
-def lengths(share: float | None, seed: int) -> Iterator[int]:
-    """Lengths of the steps; the longest occurs once."""
+def lengths(share: float | None, seed: int, dropped: bool = False) -> Iterator[int]:
+    """Lengths of the steps; the longest occurs once. ``dropped``: samples that are longer are left out, not cut."""
     source = random.Random(seed)
-    for index in range(STEPS):
-        if share is None or index == STEPS * 3 // 4:
-            yield LONGEST
-        else:
-            yield min(LONGEST, 16 + int(source.lognormvariate(0, 0.9) * share * LONGEST))
+    index = 0
+    while index < STEPS:
+        wanted = LONGEST
+        if share is not None and index != STEPS * 3 // 4:
+            wanted = 16 + int(source.lognormvariate(0, 0.9) * share * LONGEST)
+            if dropped and wanted > LONGEST:
+                continue
+        index += 1
+        yield min(LONGEST, wanted)
 
 
 def main() -> int:
     """One line per shape and distribution: reserved beyond the peak, over the loss's twelve bytes a logit."""
     for name, shape in SHAPES.items():
-        for share in (None, 1 / 2, 1 / 4, 1 / 8, 1 / 16):
+        for share, dropped in ((None, False), *itertools.product((1 / 2, 1 / 4, 1 / 8, 1 / 16), (False, True))):
             beyond = peak = 0.0
             for seed in range(SEEDS):
                 pool = Allocator()
-                for tokens in lengths(share, seed):
+                for tokens in lengths(share, seed, dropped):
                     step(pool, tokens, shape)
                 beyond += (pool.reserved - pool.peak) / SEEDS
                 peak = pool.peak
             loss = 12 * LONGEST * shape[3]
-            sys.stdout.write(json.dumps({"shape": name, "median": share, "peak": peak, "loss": loss, "beyond": round(beyond)}) + "\n")
+            sys.stdout.write(json.dumps({"shape": name, "median": share, "dropped": dropped, "peak": peak, "loss": loss, "beyond": round(beyond)}) + "\n")
     return 0
 
 
