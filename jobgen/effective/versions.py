@@ -104,6 +104,11 @@ class Versions:
         """What is known of a library now."""
         return self._intervals.get(library, Interval())
 
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        """What is known of every library now."""
+        return dict(self._intervals)
+
     def between(self, library: str, since: Version, until: Version) -> bool:
         """``since <= version < until``."""
         return self[library] >= since and self[library] < until

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jobgen.catalog import counts, fabrics
 from jobgen.effective.setup import Effective
-from jobgen.effective.versions import Versions
 from jobgen.frameworks import write
 from jobgen.frameworks.config import NONE, Config, read_config
-from jobgen.frameworks.table import Known, Slot, Text
+from jobgen.frameworks.table import Slot, Text
 from jobgen.launch import environment
 from jobgen.launch.job import File, Job, Mount, Python, Resume, RunTime, Unrenderable, Variable, Word, word
 from jobgen.launch.launchers import Program, Ranks, begin
@@ -41,7 +40,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
             "checkpoint.directory", "is not set, so nothing would be kept", "name a folder that all nodes share"
         )
     configured = write.configure(
-        spec, table, _resolved(effective), _Versions(effective.versions), _config(spec, base),
+        spec, table, _resolved(effective), effective.versions.intervals, _config(spec, base),
     )  # fmt: skip
     files = _files(spec, base)
     launcher, program = _program(spec, configured, table.starts_torchrun, launch.launcher or table.launcher, files)
@@ -111,22 +110,6 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
         notes=notes,
         base=str(base.absolute()),
     )  # fmt: skip
-
-
-class _Versions(Mapping[str, Known]):
-    """What is known of each library, as the framework writers ask for it."""
-
-    def __init__(self, versions: Versions) -> None:
-        self._versions = versions
-
-    def __getitem__(self, library: str) -> Known:
-        return self._versions.interval(library)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 def _resolved(effective: Effective) -> dict[str, Any]:
