@@ -122,12 +122,18 @@ _STEADY = ("activations_kept", "gradients")
 _MOVING = frozenset({"activations", "logits_and_loss", "communication", "workspace", "gradients"})
 
 
+EXPANDS = {"axolotl": (0, 6)}
+"""Frameworks that set expandable_segments:True themselves, surely from this release on, unless the user set the variable
+(axolotl utils/__init__.py set_pytorch_cuda_alloc_conf). Where the release is not known the larger answer stands."""
+
+
 def expandable(effective: Effective) -> bool:
     """The allocator may grow segments, so that blocks do not have to match."""
     conf = effective.spec.launch.env.get("PYTORCH_CUDA_ALLOC_CONF", "") + effective.spec.launch.env.get("PYTORCH_ALLOC_CONF", "")
     if "expandable_segments" in conf:
         return "expandable_segments:True" in conf.replace(" ", "")
-    return any(name == "PYTORCH_CUDA_ALLOC_CONF" and "expandable_segments" in value for name, value in effective.framework.environment)
+    since = EXPANDS.get(effective.spec.training.framework)
+    return since is not None and effective.versions.interval(effective.framework.library).low >= since
 
 
 def outside(effective: Effective, sizes: Sizes) -> tuple[Term, ...]:

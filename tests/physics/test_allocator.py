@@ -10,7 +10,7 @@ import pytest
 
 from jobgen.physics import allocator
 
-from .specs import GIB, estimate
+from .specs import GIB, effective, estimate
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "oracles" / "reserved.jsonl").read_text().splitlines()]
 
@@ -48,3 +48,17 @@ def test_each_kind_of_group_has_a_communicator() -> None:
     single = estimate()
     names = [[t.words for t in found.gpu.terms if t.id == "communicators"] for found in (single, one, two)]
     assert names == [[], ["buffers of 1 NCCL communicator"], ["buffers of 2 NCCL communicators"]]
+
+
+def test_a_framework_may_let_segments_grow_itself() -> None:
+    adapted = {"training__framework": "axolotl", "training__method": "lora"}
+    unknown, recent = estimate(**adapted), estimate(**adapted, training__versions={"axolotl": "0.12.0"})
+    assert recent.gpu.allocated == unknown.gpu.allocated
+    assert recent.gpu.reserved - recent.gpu.allocated < 0.2 * (unknown.gpu.reserved - unknown.gpu.allocated)
+
+
+def test_experts_on_one_rank_receive_as_many_rows_each_step() -> None:
+    changes = {"model__name": "Qwen/Qwen3-30B-A3B", "training__packing": "packed", "training__framework": "trl", "resources__gpus_per_node": 8}
+    assert not allocator.varies(effective(**changes))
+    spread = {**changes, "training__framework": "megatron-lm", "parallelism": {"expert": 8, "sharding": "zero1"}}
+    assert allocator.varies(effective(**spread))
