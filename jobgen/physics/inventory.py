@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobgen.catalog import counts
 from jobgen.catalog.arch import Arch, Layer, Matrix
-from jobgen.effective.quantization import BNB4, fused, is_quantized
+from jobgen.effective.quantization import BNB4, fused, is_quantized, never_linear
 from jobgen.physics.sizes import Sizes
 from jobgen.spec.record import NamedTuple
 
@@ -155,7 +155,7 @@ def _count(effective: Effective) -> Inventory:
     adapters = Bulk(
         tensor=per_layer * (1 - expert_share) / 2, replicated=per_layer * (1 - expert_share) / 2, expert=per_layer * expert_share
     )
-    joined = quantized.experts and fused(effective)
+    joined = quantized.experts and (fused(effective) or never_linear(arch))
     kinds = tuple(_layer(layer, quantized, full, saved, adapters, joined) for layer in arch.layers)
     embeddings = [m for m in arch.outer if m.part == "embedding"]
     heads = [m for m in arch.outer if m.part == "head"]
@@ -191,7 +191,7 @@ def _unit(
     elements = plain = Bulk(replicated=others)
     trained = Bulk(replicated=others) if full else NOTHING
     packed = state = NOTHING
-    largest = dequantised = 0.0
+    largest = dequantised = together = 0.0
     for matrix in matrices:
         weights, bias = matrix.copies * matrix.inputs * matrix.outputs, matrix.copies * matrix.outputs * matrix.bias
         held = _cut(matrix, weights, bias)
@@ -200,14 +200,16 @@ def _unit(
             values, scales = _quantised(matrix, quantized)
             packed, state = packed + _cut(matrix, values, 0), state + _cut(matrix, scales, 0)
             plain = plain + _cut(matrix, 0, bias)
-            whole = matrix.copies if joined and matrix.part == "expert" else 1 / max(1, len(matrix.unfused))
-            dequantised = max(dequantised, matrix.inputs * matrix.outputs * whole)
+            if joined and matrix.part == "expert":  # both are operands of one layer's grouped products, which autograd saves
+                together += matrix.inputs * matrix.outputs * matrix.copies
+            else:
+                dequantised = max(dequantised, matrix.inputs * matrix.outputs / max(1, len(matrix.unfused)))
         else:
             plain = plain + held
         if full or matrix.name in saved or (tied and matrix.name in ("embed_tokens", "wte")):
             trained = trained + held
             largest = max(largest, matrix.inputs * matrix.outputs * (matrix.copies if matrix.fused_since else 1))
-    return Unit(elements, plain, packed, state, trained, NOTHING, largest, dequantised)
+    return Unit(elements, plain, packed, state, trained, NOTHING, largest, max(dequantised, together))
 
 
 def _cut(matrix: Matrix, weights: float, bias: float) -> Bulk:
