@@ -7,14 +7,17 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobgen.api import check, estimate
 from jobgen.catalog import models
+from jobgen.effective.environment import UnreadableEnvironment, read_environment
 from jobgen.physics.estimate import estimate_json
 from jobgen.spec.document import Document, load_text
+from jobgen.spec.problem import SpecError
 
 BASE = """\
 name: property
@@ -191,6 +194,23 @@ def test_absurd_numbers_are_only_large(edits: dict[str, Any]) -> None:
     consistent(numbers(edits))
     found = check(base().edited(edits), target="slurm")
     assert all(len(finding.message) < 2000 for finding in found.findings)
+
+
+def test_one_expert_and_a_number_beyond_any_count(tmp_path: Path) -> None:
+    config = dict(models.find("openai/gpt-oss-20b")) | {"num_local_experts": 1, "num_experts_per_tok": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    consistent(numbers({"model": {"config": str(tmp_path)}}))
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": %s}' % ("9" * 5000))
+    with pytest.raises(SpecError, match="digits"):
+        numbers({"model": {"config": str(tmp_path)}})
+
+
+def test_files_of_any_size_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableEnvironment, match="larger"):
+        read_environment("/dev/zero")
+    (tmp_path / "framework.yaml").write_text("a" * 2**24)
+    found = check(base().edited({"training.config": str(tmp_path / "framework.yaml"), "launch.entrypoint": "train.py"}), target="slurm")
+    assert [finding.code for finding in found.findings if "larger than" in finding.message]
 
 
 def test_more_stages_than_layers_are_refused() -> None:

@@ -101,6 +101,8 @@ def read_config(path: str | Path) -> dict[str, object]:
         raise BadConfig(f"{file} is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
         raise BadConfig(f"{file} is not a model configuration: nested too deeply") from None
+    except ValueError:
+        raise BadConfig(f"{file} is not a model configuration: a number of thousands of digits") from None
     if not isinstance(config, dict):
         raise BadConfig(f"{file} must hold a JSON object, not {type(config).__name__}")
     return config

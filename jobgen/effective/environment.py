@@ -12,6 +12,10 @@ _DIRECT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*@\s*\S*?-([0-9][^-/\s]*)-[
 _CONDA = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*)\s+([0-9][^\s]*)(?:\s+\S+)?(?:\s+\S+)?")
 
 
+LARGEST = 16 << 20
+"""Characters; the largest uv.lock files have a few million."""
+
+
 class UnreadableEnvironment(ValueError):
     """A file that none of the known forms explains."""
 
@@ -19,7 +23,7 @@ class UnreadableEnvironment(ValueError):
 def read_environment(path: str) -> dict[str, str]:
     """Versions by package name as the file spells it. UnreadableEnvironment says what was expected."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
+        text = _read(path)
     except OSError as error:
         raise UnreadableEnvironment(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -28,6 +32,17 @@ def read_environment(path: str) -> dict[str, str]:
     if not found:
         raise UnreadableEnvironment(f"{path} names no package version: give the output of pip freeze or conda list, or a uv.lock")
     return found
+
+
+def _read(path: str) -> str:
+    if path == "-":
+        text = sys.stdin.read(LARGEST + 1)
+    else:
+        with Path(path).open(encoding="utf-8-sig") as source:
+            text = source.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise UnreadableEnvironment(f"{path} is larger than {LARGEST >> 20} MiB: give the output of pip freeze or conda list, or a uv.lock")
+    return text
 
 
 def parse_environment(text: str) -> dict[str, str]:
@@ -63,6 +78,6 @@ def _json(text: str) -> dict[str, str]:
     """``pip list --format json`` and ``conda list --json``."""
     try:
         packages = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return {p["name"]: p["version"] for p in packages if isinstance(p, dict) and isinstance(p.get("name"), str) and isinstance(p.get("version"), str)}

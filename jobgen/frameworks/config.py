@@ -9,6 +9,7 @@ from typing import Any
 from jobgen.spec.problem import Problem, SpecError
 from jobgen.spec.read import read_text
 from jobgen.spec.record import NamedTuple
+from jobgen.spec.source import MAX_BYTES
 
 
 class Config(NamedTuple):
@@ -28,6 +29,8 @@ NONE = Config()
 
 def read_config(text: str, file: str) -> Config:
     """A YAML, JSON or TOML file by its suffix (YAML for any other); raises SpecError."""
+    if len(text) > MAX_BYTES:
+        raise SpecError([Problem(file, 1, 1, "", f"the file is larger than {MAX_BYTES >> 20} MiB", "is this the framework's own configuration?", "JG001")])
     if file.endswith(".toml"):
         return _toml(text, file)
     try:

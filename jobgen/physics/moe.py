@@ -16,7 +16,7 @@ def mixture(tape: Tape, build: Build, x: Value, layer: Layer, stream: Value | No
     activated gate, their product and the expert's output (for the gradient of the routing weight). The looped
     path keeps the same rows expert by expert. ``stream``: the residual stream, which some routers read.
     """
-    router = next(matrix for matrix in layer.matrices if matrix.part == "router" and matrix.outputs > 1)
+    router = next(matrix for matrix in layer.matrices if matrix.part == "router" and matrix.outputs == layer.experts)
     seen = x
     if build.module.router_norm and stream is not None:
         normed = blocks.norm(tape, build._replace(trained=False), stream)

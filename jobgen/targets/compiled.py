@@ -2,7 +2,7 @@
 
 # mypy: ignore-errors
 
-CHECKSUM = 1278448544
+CHECKSUM = 3467748813
 """Of the templates this was made from."""
 
 
@@ -291,7 +291,7 @@ def shell_checkpoints_sh_j2(v, p, s):
     if v['fingerprint']:
         yield '# A folder belongs to one model and batch; the checkpoints of another cannot be continued.\nsame_run() {\n  local mark=$checkpoints/.jobgen/run\n  if [ ! -e "$mark" ]; then\n    printf \'%s\\n\' '
         yield p(v['fingerprint'])
-        yield ' >"$mark"\n  elif [ "$(< "$mark")" != '
+        yield ' >"$mark.$HOSTNAME.$$"\n    mv -- "$mark.$HOSTNAME.$$" "$mark" # at once: other nodes read it now\n  fi\n  if [ "$(< "$mark")" != '
         yield p(v['fingerprint'])
         yield ' ]; then\n    say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"\n    return 1\n  fi\n}\n'
     yield p(s())

@@ -42,8 +42,10 @@ rm -f -- "$job_dir/done"
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' 0f8655b2a38fe1db >"$mark"
-  elif [ "$(< "$mark")" != 0f8655b2a38fe1db ]; then
+    printf '%s\n' 0f8655b2a38fe1db >"$mark.$HOSTNAME.$$"
+    mv -- "$mark.$HOSTNAME.$$" "$mark" # at once: other nodes read it now
+  fi
+  if [ "$(< "$mark")" != 0f8655b2a38fe1db ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi

@@ -37,8 +37,10 @@ progressed() {
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' a6c9463b09609961 >"$mark"
-  elif [ "$(< "$mark")" != a6c9463b09609961 ]; then
+    printf '%s\n' a6c9463b09609961 >"$mark.$HOSTNAME.$$"
+    mv -- "$mark.$HOSTNAME.$$" "$mark" # at once: other nodes read it now
+  fi
+  if [ "$(< "$mark")" != a6c9463b09609961 ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi

@@ -42,8 +42,10 @@ rm -f -- "$job_dir/done"
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' 49ee4096460b9029 >"$mark"
-  elif [ "$(< "$mark")" != 49ee4096460b9029 ]; then
+    printf '%s\n' 49ee4096460b9029 >"$mark.$HOSTNAME.$$"
+    mv -- "$mark.$HOSTNAME.$$" "$mark" # at once: other nodes read it now
+  fi
+  if [ "$(< "$mark")" != 49ee4096460b9029 ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi

@@ -43,8 +43,10 @@ rm -f -- "$job_dir/done"
 same_run() {
   local mark=$checkpoints/.jobgen/run
   if [ ! -e "$mark" ]; then
-    printf '%s\n' f50b26fdb97a8ad7 >"$mark"
-  elif [ "$(< "$mark")" != f50b26fdb97a8ad7 ]; then
+    printf '%s\n' f50b26fdb97a8ad7 >"$mark.$HOSTNAME.$$"
+    mv -- "$mark.$HOSTNAME.$$" "$mark" # at once: other nodes read it now
+  fi
+  if [ "$(< "$mark")" != f50b26fdb97a8ad7 ]; then
     say "$checkpoints holds the run of another model or batch: use another checkpoint.directory, or remove $mark"
     return 1
   fi
