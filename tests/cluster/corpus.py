@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pairwise import Row, Rows  # noqa: E402
+from pairwise import Row, Rows
 
 KUBERNETES = ("k8s", "trainjob", "jobset")
 TARGETS = ("slurm", *KUBERNETES, "hosts", "local")
