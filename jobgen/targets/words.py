@@ -187,4 +187,6 @@ def _complete(bare: str) -> bool:
         return False
     if words.keys() & {"function", "coproc", "select"}:
         return False
+    if re.search(r"(?:^|\n)\s*[|&;]|;[;&]", bare):
+        return False  # no command where one is due: alone it is the user's mistake, among other lines everyone's
     return not bare.rstrip().endswith(("|", "&&", "|&", "()"))
