@@ -12,7 +12,7 @@ PATH=$here/.venv/bin:$PATH
 # PyTorch in an environment of its own: Debian's small CPU build where it can be installed, else PyPI's (several GB).
 train=$here/.venv-train
 ranks="--set resources.gpus_per_node=2"
-if [ ! -x "$train/bin/python" ]; then
+if ! "$train/bin/python" -c 'import torch' 2>/dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     { apt-get install -y -q --no-install-recommends python3-torch python3-venv ||
       { apt-get update -q && apt-get install -y -q --no-install-recommends python3-torch python3-venv; }; } >/dev/null 2>&1 || true

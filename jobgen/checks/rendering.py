@@ -87,6 +87,7 @@ def _refused(case: Case, job: Job) -> tuple[Outcome, ...]:
     "JG790", "error", "read", "artifact",
     bad=Example("full-32b-zero3", {"slurm.partition": "$PARTITION"}),
     good=Example("full-32b-zero3", {"slurm.partition": "gpu"}),
+    because=("JG750",),
     fix="write a value that a script, a directive or a manifest can carry",
     sources=("Slurm 22.05 sbatch: no expansion in directives", "Linux execve: MAX_ARG_STRLEN", "pyxis and apptainer mount syntax"),
 )  # fmt: skip

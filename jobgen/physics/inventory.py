@@ -156,16 +156,17 @@ def _count(effective: Effective) -> Inventory:
         tensor=per_layer * (1 - expert_share) / 2, replicated=per_layer * (1 - expert_share) / 2, expert=per_layer * expert_share
     )
     joined = quantized.experts and (fused(effective) or never_linear(arch))
-    kinds = tuple(_layer(layer, quantized, full, saved, adapters, joined) for layer in arch.layers)
+    language = full and "language_model" not in frozen
+    kinds = tuple(_layer(layer, quantized, language, saved, adapters, joined) for layer in arch.layers)
     embeddings = [m for m in arch.outer if m.part == "embedding"]
     heads = [m for m in arch.outer if m.part == "head"]
     others = [m for m in arch.outer if m.part not in ("embedding", "head")]
-    embedding = _unit(embeddings, 0, quantized, full, saved, tied="lm_head" in saved and arch.tied)
+    embedding = _unit(embeddings, 0, quantized, language, saved, tied="lm_head" in saved and arch.tied)
     framework = effective.spec.training.framework
     if arch.tied and framework in UNTIES:
         heads = [Matrix("lm_head", arch.hidden, arch.vocab, "head", "vocab")]
-    head = _unit(heads, 0, quantized, full, saved, everything=framework in QUANTISES_HEAD and quantized.type in BNB4)
-    trains_other = full and not frozen & {"vision_tower", "vit", "audio_tower", "aligner", "multi_modal_projector"}
+    head = _unit(heads, 0, quantized, language, saved, everything=framework in QUANTISES_HEAD and quantized.type in BNB4)
+    trains_other = full and not frozen & {"vision_tower", "audio_tower", "projector"}
     rest = _unit(others, arch.final_norm_parameters + arch.other_parameters, quantized, full, saved)
     if full and not trains_other:
         rest = rest._replace(trained=Bulk(replicated=arch.final_norm_parameters), matrix=0)

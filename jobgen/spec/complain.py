@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Iterable
 from typing import Any
 
@@ -167,8 +168,9 @@ def wrong_value(path: Path, group: list[dict[str, Any]], layer: Layer) -> tuple[
     choices = fields.choices(kind) if kind else []
     if choices and isinstance(value, str):
         close = fields.near(value, choices)
-        message = f"`{value[:60]}` is not a value of `{path[-2] if mark and mark.short else path[-1]}`"
-        return message, (f"did you mean {close}? " if close else "") + f"It takes {expected}"
+        owner = path[:-1] if isinstance(path[-1], int) or (mark and mark.short) else path
+        message = f"`{value[:60]}` is not a value of `{owner[-1]}`"
+        return message, f"did you mean {close}? It takes {expected}" if close else f"write {expected}"
     for each in group:
         if each["type"] == "value_error":
             said, _, form = each["msg"].removeprefix("Value error, ").partition(": write ")
@@ -201,7 +203,7 @@ def _rewrite(value: Any, raw: str | None, branches: list[Any]) -> str:
         return "write a single value" if branches and {str, int, float, bool}.issuperset(branches) else ""
     if str in branches and scalar:
         return f'quote it: "{raw if raw is not None else value}"'
-    if list[str] in branches and scalar:
+    if list[str] in branches or any(typing.get_origin(branch) is list and value in fields.choices(fields.Kind(typing.get_args(branch)[0])) for branch in branches):
         return f"write a list: [{json.dumps(value) if isinstance(value, str) else raw or value}]"
     if bool in branches and str(value).lower() in ("true", "yes", "on", "1", "false", "no", "off", "0"):
         return f"write {'true' if str(value).lower() in ('true', 'yes', 'on', '1') else 'false'} without quotes"

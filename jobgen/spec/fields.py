@@ -110,6 +110,10 @@ def either(parts: list[str]) -> str:
 def _words(branch: Kind) -> str:
     annotation = branch.annotation
     for item in branch.metadata:
+        key = getattr(getattr(item, "func", None), "key", None)  # a bare word is short for the map with this key
+        if key is not None and _is_model(annotation):
+            short = fields(annotation)[key]
+            return f"{words(Kind(short.annotation, tuple(short.metadata)))}, or a map of {', '.join(fields(annotation))}"
         if (form := _FORMS.get(getattr(item, "func", None))) is not None:  # type: ignore[arg-type]
             return f"{form[0]} ({form[1]})"
     origin = typing.get_origin(annotation)

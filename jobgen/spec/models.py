@@ -183,7 +183,9 @@ class Training(Model):
     attention: Attention | None = Field(None, description="attention kernel [the framework's]")
     loss: Literal["standard", "liger", "chunked", "vocab_parallel"] = Field("standard", description="how logits and cross entropy are computed")
     compile: bool = Field(False, description="torch.compile")
-    freeze: list[str] = Field([], description="parts that get no gradient, such as vision_tower")
+    freeze: list[Literal["vision_tower", "audio_tower", "projector", "language_model"]] = Field(
+        [], description="parts of a multimodal model that get no gradient"
+    )
     loading: Literal["auto", "every_rank", "rank0_broadcast", "sharded"] = Field("auto", description="how weights reach the ranks, for custom programs")
     lora: Lora = Field(Lora.model_construct(), description="adapters of lora and qlora")
     quantization: Quantization | None = Field(None, description="quantised base weights [nf4 for qlora]")

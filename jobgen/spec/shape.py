@@ -2,7 +2,7 @@
 
 from typing import Any
 
-MODELS = 2452747208
+MODELS = 3885322722
 """Checksum of the source this was made from."""
 
 SHAPES: dict[str, Any] = {
@@ -87,7 +87,7 @@ SHAPES: dict[str, Any] = {
         ('attention', 'attention', ('union', (('word', ('eager', 'sdpa', 'flash_attention_2', 'flash_attention_3', 'flex')), ('none',))), False, None),
         ('loss', 'loss', ('word', ('standard', 'liger', 'chunked', 'vocab_parallel')), False, 'standard'),
         ('compile', 'compile', ('bool',), False, False),
-        ('freeze', 'freeze', ('list', ('str',)), False, []),
+        ('freeze', 'freeze', ('list', ('word', ('vision_tower', 'audio_tower', 'projector', 'language_model'))), False, []),
         ('loading', 'loading', ('word', ('auto', 'every_rank', 'rank0_broadcast', 'sharded')), False, 'auto'),
         ('lora', 'lora', ('section', 'Lora', None), False, {}),
         ('quantization', 'quantization', ('union', (('section', 'Quantization', None), ('none',))), False, None),

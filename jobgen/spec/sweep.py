@@ -130,7 +130,7 @@ def _unknown(path: str) -> tuple[str, str]:
     from jobgen.spec.fields import near_path
 
     near = near_path(path)
-    return f"there is no field `{path}`", f"did you mean {near}?" if near else "see `jobgen schema` for the fields"
+    return f"there is no field `{path}`", f"did you mean {near}?" if near else "write a field's path, such as training.options.learning_rate or launch.env.SEED"
 
 
 def _candidates(path: str, values: list[Any], layer: Layer, file: str) -> Iterator[tuple[str, str, str]]:

@@ -60,6 +60,17 @@ def test_a_short_form_is_named_as_it_was_written(base, refuse):
     assert problem.path == "training.optimizer" and "did you mean adamw?" in problem.fix
 
 
+@pytest.mark.parametrize(("line", "path", "words", "fix"), [
+    ("freeze: [visual]", "training.freeze.0", "not a value of `freeze`", "vision_tower"),
+    ("freeze: projector", "training.freeze", "the text", '["projector"]'),
+    ("activation_checkpointing: true", "training.activation_checkpointing", "a boolean", "one of none, selective, full, or a map of mode"),
+])  # fmt: skip
+def test_a_wrong_line_of_training_is_explained(line, path, words, fix, base, refuse):
+    (problem,) = refuse(base.replace("  method", f"  {line}\n  method"))
+    assert problem.path == path
+    assert words in problem.message and fix in problem.fix
+
+
 def test_every_problem_is_reported_at_once(base, refuse):
     found = refuse(base + "foo: 1\noffload: {bar: 2}\nlaunch: {restarts: x, time_limit: 1:30}\nslurm: {account: 0123}\n")
     assert [p.path for p in found] == ["foo", "offload.bar", "launch.restarts", "launch.time_limit", "slurm.account"]
