@@ -157,7 +157,24 @@ def _extra(spec: Spec) -> Iterator[Row]:
         text = None if value is True else str(value)
         if key == "array" and text is not None and spec.slurm.array_limit is not None and "%" not in text:
             text = f"{text}%{spec.slurm.array_limit}"
+        if key == "nodelist" and text is not None and hosts(text) > spec.resources.nodes:
+            raise Unrenderable(origin, f"names {hosts(text)} nodes, the job has {spec.resources.nodes}, and sbatch refuses more than it may give",
+                               f"name at most {spec.resources.nodes}, or leave nodes out with exclude")  # fmt: skip
         yield key, text, origin
+
+
+def hosts(names: str) -> int:
+    """How many nodes a Slurm host list names; 0 when it is written in another way."""
+    total = 0
+    for one in re.findall(r"[^,\[\]]+(?:\[[^\]]*\][^,\[\]]*)*", names):
+        count = 1
+        for group in re.findall(r"\[([^\]]*)\]", one):
+            ranges = [re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part) for part in group.split(",")]
+            if not all(ranges):
+                return 0
+            count *= sum(int(part[2] or part[1]) - int(part[1]) + 1 for part in ranges if part)
+        total += count
+    return total
 
 
 def _line(name: str, value: str | int | None, origin: str) -> Shell:

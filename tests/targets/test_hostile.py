@@ -279,6 +279,7 @@ REFUSED = {
     "a colon in PATH": ("script", "jobset", {"launch": {"python": {"venv": "/a:/b"}}}, "launch.python.venv"),
     "an image that apptainer reads as an option": ("command", "slurm", {"launch": {"image": "--writable"}}, "launch.image"),
     "a program for srun": ("script", "slurm", {"slurm": {"srun_args": ["touch"]}}, "slurm.srun_args.0"),
+    "more named nodes than the job has": ("script", "slurm", {"slurm": {"extra": {"nodelist": "node[1-4]"}}}, "slurm.extra.nodelist"),
     "a directive that would be expanded": ("script", "slurm", {"slurm": {"partition": "$HOME"}}, "slurm.partition"),
     "a directive of two lines": ("script", "slurm", {"slurm": {"qos": "a\n#SBATCH --nodes=9"}}, "slurm.qos"),
     "an argument of 128 KiB": ("script", "slurm", {"launch": {"args": ["a" * 131_072]}}, "launch.args.0"),
@@ -331,3 +332,11 @@ def test_shell_lines_cannot_take_what_follows(texts: list[str]) -> None:
         return
     done = subprocess.run(["bash", "--restricted", "-c", f"f() {{\n:\n}}\n{'true ' + mine}\necho END"], capture_output=True, check=False)
     assert done.stdout.endswith(b"END\n"), done
+
+
+@pytest.mark.parametrize(("names", "count"), [("node1", 1), ("a,b", 2), ("node[1-4]", 4), ("a[1-2,5]-ib,b", 4), ("r[1-2]n[001-003]", 6), ("n[x]", 0)])
+def test_node_lists_are_counted(names: str, count: int) -> None:
+    """sbatch: "invalid number of nodes (-N 4-1)" for a list longer than the job."""
+    from jobgen.targets.directives import hosts
+
+    assert hosts(names) == count
