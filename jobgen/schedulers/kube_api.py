@@ -170,10 +170,12 @@ class Api:
         found = self.items("Event", fields=f"involvedObject.name={name},type=Warning")
         return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")))
 
-    def delete(self, kind: str, name: str, version: str | None = None, *, uid: str | None = None, wait: bool = False) -> None:
-        """Delete an object and what it owns; one that is gone already is fine. ``uid``: only that very one (Taken).
-        ``wait``: it stays, marked, until what it owns is gone."""
-        body: Item = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground" if wait else "Background"}
+    def delete(self, kind: str, name: str, version: str | None = None, *, uid: str | None = None) -> None:
+        """Delete an object, and later what it owns; one that is gone already is fine. ``uid``: only that very one (Taken).
+
+        Never in the foreground: a TrainJob whose runtime goes first stays for ever, because Trainer's webhook refuses
+        every change of it, the removal of the finalizer too."""
+        body: Item = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
         with contextlib.suppress(Missing):

@@ -134,6 +134,11 @@ def attempt(pod: Item) -> int:
     return int(main_status(pod).get("restartCount") or 0)
 
 
+def over(pod: Item) -> bool:
+    """Nothing runs in it any more, and nothing will."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
 def time_of(text: str | None) -> datetime | None:
     """A time stamp of the API."""
     try:

@@ -115,7 +115,7 @@ class KubernetesScheduler:
                 return False
             if not read.ours(found):
                 raise Occupied(f"{words} is there already and is not jobgen's: give the job another name, or pass --new")
-            if not _left(found):
+            if not _left(api, found):
                 raise Occupied(f"{words} was made moments ago by {read.handle_of(found) or 'another submission'}: repeat in a few minutes, or give the job another name")
             api.delete(item["kind"], called, item["apiVersion"], uid=found["metadata"]["uid"])
             if api.find(item["kind"], called, item["apiVersion"]) is not None:
@@ -187,9 +187,12 @@ class KubernetesScheduler:
                     api.delete(item["kind"], name_of(item), item["apiVersion"], uid=found["metadata"]["uid"])
 
     def _own(self, api: Api, receipt: Receipt, job: Item, needed: Sequence[Item]) -> None:
-        """Let what was made for the job go with it. Without it, ``cancel`` still deletes it."""
+        """Let what was made for the job go with it; ``cancel`` deletes it in any case. Not a runtime: were it to go
+        before its TrainJob, that could never be deleted."""
         owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": name_of(job), "uid": job["metadata"]["uid"]}
         for item in needed:
+            if item["kind"] == "TrainingRuntime":
+                continue
             with contextlib.suppress(SchedulerError):
                 found = api.find(item["kind"], name_of(item), item["apiVersion"])
                 if found is not None and read.token_of(found) == receipt.token and not found["metadata"].get("ownerReferences"):
@@ -198,7 +201,11 @@ class KubernetesScheduler:
     def forget(self, receipt: Receipt) -> None:
         """Remove what an interrupted submission made before it came to its job."""
         with contextlib.suppress(SchedulerError):
-            self._remove(self._of(receipt), receipt, [item for item in self._objects(receipt) if item["kind"] not in (CLAIM, self.kind)])
+            self._remove(self._of(receipt), receipt, self._needed(receipt))
+
+    def _needed(self, receipt: Receipt) -> list[Item]:
+        """What was made for the job, but claims."""
+        return [item for item in self._objects(receipt) if item["kind"] not in (CLAIM, self.kind)]
 
     def _objects(self, receipt: Receipt) -> list[Item]:
         with contextlib.suppress(OSError):
@@ -213,19 +220,26 @@ class KubernetesScheduler:
         if found is None or read.token_of(found) != receipt.token:
             return None
         with contextlib.suppress(SchedulerError):
-            self._own(api, receipt, found, [item for item in self._objects(receipt) if item["kind"] not in (CLAIM, self.kind)])
+            self._own(api, receipt, found, self._needed(receipt))
         return f"{api.namespace}/{name}"
 
     def status(self, receipt: Receipt) -> Status:
         """Conditions of the job, its queue, its pods."""
         api = self._of(receipt)
-        found = api.find(self.kind, receipt.details["object"])
+        name = receipt.details["object"]
+        found, pods = api.find(self.kind, name), api.items("Pod", labels=read.selector(name))
         if found is None or read.token_of(found) not in (None, receipt.token):
-            return self._gone(receipt, found)
-        return kube_status.status(api, found, api.items("Pod", labels=read.selector(name_of(found))))
+            return self._gone(receipt, found, pods)
+        return kube_status.status(api, found, pods)
 
-    def _gone(self, receipt: Receipt, instead: Item | None) -> Status:
+    def _gone(self, receipt: Receipt, instead: Item | None, pods: Sequence[Item]) -> Status:
+        """Of a job that is not there any more; its pods may still be saving."""
         name = f"{self.kind} {receipt.details['object']}"
+        ending = [pod for pod in pods if not read.over(pod)]
+        if ending and instead is None:
+            left = "its last pod is" if len(ending) == 1 else f"{len(ending)} pods are"
+            return Status("running", kube_status.TERMINATING, f"{name} was deleted, {left} ending")
+        self.forget(receipt)
         other = f"; {read.handle_of(instead)} has its name now" if instead else ""
         if receipt.details.get("expires"):
             return Status("unknown", "DELETED", f"{name} is gone: deleted, or removed after its end by kubernetes.ttl{other}", final=True)
@@ -258,7 +272,7 @@ class KubernetesScheduler:
         for receipt in group:
             name = receipt.details["object"]
             mine = name in jobs and read.token_of(jobs[name]) in (None, receipt.token)
-            found[receipt.handle] = kube_status.status(api, jobs[name], pods[name]) if mine else self._gone(receipt, jobs.get(name))
+            found[receipt.handle] = kube_status.status(api, jobs[name], pods[name]) if mine else self._gone(receipt, jobs.get(name), pods[name])
         return found
 
     def try_out(self, request: Request) -> str:
@@ -278,8 +292,10 @@ class KubernetesScheduler:
         found = api.find(self.kind, receipt.details["object"])
         if found is not None and read.token_of(found) in (None, receipt.token):
             with contextlib.suppress(Taken):
-                api.delete(self.kind, name_of(found), uid=found["metadata"]["uid"], wait=True)
-        self._remove(api, receipt, [item for item in objects if item["kind"] not in (CLAIM, self.kind)])
+                api.delete(self.kind, name_of(found), uid=found["metadata"]["uid"])
+            found = api.find(self.kind, receipt.details["object"])
+        if found is None or read.token_of(found) not in (None, receipt.token):
+            self._remove(api, receipt, self._needed(receipt))
         claims = dict.fromkeys(
             volume["persistentVolumeClaim"]["claimName"]
             for volume in read.template(objects, self.kind)["spec"].get("volumes") or [] if "persistentVolumeClaim" in volume
@@ -297,13 +313,16 @@ class KubernetesScheduler:
         Logs(self._of(receipt), name, nodes, processes, rank, out, say).copy(follow, lambda: self.status(receipt))
 
 
-def _left(found: Item) -> bool:
-    """No job will come to this object any more: its submission was from here (under the lock of the name it is known to
-    have ended), or long ago."""
+def _left(api: Api, found: Item) -> bool:
+    """No job needs this object any more: its own is gone, or it never got one and its submission was from here (under
+    the lock of the name it is known to have ended) or long ago."""
+    if owners := found["metadata"].get("ownerReferences"):
+        alive = (api.find(row["kind"], row["name"], row["apiVersion"]) for row in owners if row["kind"] in JOBS.values())
+        return not any(one is not None and one["metadata"]["uid"] in {row["uid"] for row in owners} for one in alive)
     token = read.token_of(found)
     if token is not None and any(receipt.token == token for receipt in receipts.every()):
         return True
-    return bool(found["metadata"].get("ownerReferences")) or read.age(found, datetime.now(UTC)) > FRESH_SECONDS
+    return read.age(found, datetime.now(UTC)) > FRESH_SECONDS
 
 
 def _difference(live: Item, wanted: Item) -> str:

@@ -88,7 +88,7 @@ def test_every_refusal_has_its_own_words_and_status_3(api, server, answer, kind,
 
 def test_an_answer_that_breaks_off(api, server):
     server.say("*", "", (200, b'{"kind": ', {"Content-Length": "100", "Connection": "close"}))
-    with pytest.raises(Unreachable, match="broke off|cannot be reached"):
+    with pytest.raises(Unreachable, match=r"broke off|cannot be reached"):
         api.apply(JOB)
 
 
@@ -132,8 +132,8 @@ def test_lists_are_read_page_by_page(api, server):
 
 def test_delete_of_what_is_gone_is_fine_and_names_the_very_object(api, server):
     server.say("DELETE", "", failure(404, "not found", "NotFound", name="j", kind="pytorchjobs"))
-    api.delete("PyTorchJob", "j", uid="u-1", wait=True)
-    assert json.loads(server.asked[0][3]) == {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground", "preconditions": {"uid": "u-1"}}
+    api.delete("PyTorchJob", "j", uid="u-1")
+    assert json.loads(server.asked[0][3]) == {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": {"uid": "u-1"}}
     server.say("DELETE", "", failure(409, "Precondition failed: UID in precondition: u-1, UID in object meta: u-2", "Conflict", name="j"))
     with pytest.raises(Taken, match="Precondition failed"):
         api.delete("PyTorchJob", "j", uid="u-1")
