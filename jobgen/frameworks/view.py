@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -175,7 +175,7 @@ def _layout(name: str) -> Callable[[View], int]:
     return read
 
 
-def _freeze(view: View) -> list[str] | None:
+def _freeze(view: View) -> Sequence[str] | None:
     """Frozen parts; an empty list says something only of a model that has parts (``resolved``: model.multimodal)."""
     parts = view.spec.training.freeze
     return parts if parts or view["model.multimodal"] else None

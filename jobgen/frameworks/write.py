@@ -82,8 +82,9 @@ def configure(
     write: Callable[[View, Config], Configured] = getattr(_module(table), "configure", _nothing)
     done = write(view, config)
     command = done.command or _command(view)
+    args = done.args or (() if command else _place_of_config(view, done))
     return done._replace(
-        args=fill(done.args, done.config_file),
+        args=fill(args, done.config_file),
         command=None if command is None else fill(command, done.config_file),
         env=(*((name, (value,)) for name, value in table.environment), *done.env),
         notes=(*done.notes, *view.notes),
@@ -109,6 +110,17 @@ def _command(view: View) -> tuple[Text, ...] | None:
     if launch.entrypoint is not None or launch.module is not None or not view.table.command:
         return None
     return words(*view.table.command)
+
+
+def _place_of_config(view: View, done: Configured) -> tuple[Text, ...]:
+    """The file as the framework's own program takes it, for the user's program in its place; nothing where the user
+    passes ``{config}`` or a file of their own."""
+    launch, usual = view.spec.launch, view.table.command
+    own = any(word.endswith((".yaml", ".yml", ".json")) for word in launch.args)
+    if not done.config_file or own or asks_for_config(view.spec) or CONFIG not in usual:
+        return ()
+    at = usual.index(CONFIG)
+    return words(*usual[at - 1 if usual[at - 1].startswith("--") else at : at + 1])
 
 
 def user_values(view: View, config: Config) -> dict[str, Any]:

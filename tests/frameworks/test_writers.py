@@ -91,6 +91,20 @@ def test_trl_starts_its_script_with_one_file(written: Any) -> None:
     assert file["lora_target_modules"] == "all-linear" and file["max_length"] == 4096
 
 
+OWN = [
+    ("llama-factory", ((CONFIG_DIR, "/llamafactory.yaml"),)),
+    ("axolotl", ((CONFIG_DIR, "/axolotl.yaml"),)),
+    ("litgpt", (("--config",), (CONFIG_DIR, "/litgpt.yaml"))),
+]
+
+
+@pytest.mark.parametrize(("framework", "args"), OWN)
+def test_an_entry_point_gets_the_config_as_the_frameworks_program_would(written: Any, framework: str, args: Any) -> None:
+    assert written(framework, {"launch.entrypoint": "my.py"}).args == args
+    for said in (["--spec", "{config}"], ["mine.yaml"]):
+        assert not written(framework, {"launch.entrypoint": "my.py", "launch.args": said}).args
+
+
 def test_an_entry_point_of_the_users_own_gets_the_config(written: Any) -> None:
     done = written("trl", {"launch.entrypoint": "my.py"})
     assert done.command is None
