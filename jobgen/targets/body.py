@@ -32,7 +32,7 @@ class Here(NamedTuple):
 
 def document(text: str, word: str, origin: str = "", name: Shell = _NOTHING) -> Here:
     """A here-document of text that ends in a newline, under a delimiter that no line of it equals."""
-    content, used = text.removesuffix("\n"), set(text.split("\n"))
+    content, used = text.removesuffix("\n"), {template.unmarked(line) for line in text.split("\n")}
     delimiter, number = word, 1
     while delimiter in used:
         number += 1

@@ -49,6 +49,11 @@ def finish(text: Shell) -> Artifact:
     return Artifact("\n".join(result), tuple(explain))
 
 
+def unmarked(line: str) -> str:
+    """A line as it is going to be in the artifact."""
+    return "".join(line.split(_MARK)[::2])
+
+
 def _print(value: object) -> str:
     """What every printed value passes: quoted text and whole numbers pass, all else is a mistake in a template."""
     if type(value) is Shell:
