@@ -44,7 +44,7 @@ def keeps_everything(case: Case) -> Outcome | None:
     saves = steps // every if every and steps else None
     if saves is not None and (saves < 3 or saves * found.storage.size < LITTLE):
         return None
-    count = f"all {saves} are kept, {gb(saves * found.storage.size)}" if saves else f"every {gb(found.storage.size)} are kept"
+    count = f"all {saves} are kept, {gb(saves * found.storage.size)}" if saves else f"all are kept, {gb(found.storage.size)} each"
     return Outcome("checkpoint", f"checkpoint.keep is not written: {count}", "write checkpoint.keep: 3", {"checkpoint.keep": 3})
 
 
