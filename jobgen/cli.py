@@ -126,13 +126,14 @@ def _check(options: argparse.Namespace) -> int:
     from jobgen.show import findings
 
     environment = _environment(options)
+    selected, ignored = _codes(options.select), _codes(options.ignore)
     reports: list[Report] = []
     status = DONE
     for spec in options.spec:
         try:
             report = check(
                 _read(options, spec), target=options.target, environment=environment,
-                select=_codes(options.select), ignore=_codes(options.ignore),
+                select=selected, ignore=ignored,
             )  # fmt: skip
         except SpecError as error:
             report = unreadable(spec, error)
@@ -155,7 +156,15 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _codes(written: Sequence[str]) -> tuple[str, ...]:
-    return tuple(code.strip() for item in written for code in item.split(",") if code.strip())
+    """Codes or their beginnings; one that no rule has would select nothing without a word."""
+    found = tuple(code.strip().upper() for item in written for code in item.split(",") if code.strip())
+    if found:
+        from jobgen.checks.registry import rules
+
+        for code in found:
+            if not any(known.startswith(code) for known in rules()):
+                raise Unusable(f"no rule has a code that begins with {code!r} (jobgen explain --all lists them)")
+    return found
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -193,6 +202,17 @@ def _estimate(options: argparse.Namespace) -> int:
     return DONE
 
 
+def _judge_node_rank(document: Document, options: argparse.Namespace) -> None:
+    """``--node-rank`` names one of the hosts of target hosts."""
+    if options.node_rank is None:
+        return
+    nodes = document.spec.resources.nodes
+    if (options.target or document.spec.target) != "hosts":
+        raise Unusable("--node-rank belongs to --target hosts: elsewhere the scheduler numbers the nodes")
+    if not 0 <= options.node_rank < nodes:
+        raise Unusable(f"--node-rank {options.node_rank}: resources.nodes is {nodes}, so ranks go from 0 to {nodes - 1}")
+
+
 def _render(options: argparse.Namespace) -> int:
     from jobgen.api import points, render, target_of
 
@@ -201,6 +221,7 @@ def _render(options: argparse.Namespace) -> int:
         every = [render(point, target=options.target) for point in points(document)]
         artifact = every[0]._replace(text="".join(one.text for one in every))
     else:
+        _judge_node_rank(document, options)
         artifact = render(document, target=options.target, node_rank=options.node_rank)
     if options.explain:
         from jobgen.show.explain import artifact as explained

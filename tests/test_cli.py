@@ -130,6 +130,17 @@ def test_a_wrong_call_is_status_2_and_quiet_on_stdout(arguments):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["check", SPEC, "--select", "ZZ"], "begins with 'ZZ'"),
+    (["render", SPEC, "--target", "slurm", "--node-rank", "0"], "--target hosts"),
+    (["render", SPEC, "--target", "hosts", "--set", "resources.hosts=[a]", "--node-rank", "-1"], "from 0 to 0"),
+])  # fmt: skip
+def test_an_option_without_effect_is_refused(arguments, said):
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert said in err
+
+
 def test_models_counts_a_config_by_path(tmp_path):
     status, out, _ = run("models", EXAMPLES / "tiny" / "config.json", "--format", "json")
     record = json.loads(out)
