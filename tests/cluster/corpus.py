@@ -38,6 +38,8 @@ MODULES = ("trl", "axolotl", "torchtitan")
 """Frameworks whose own command is a Python module, which every launcher can start."""
 TORCHRUN = ("megatron-lm", "nemo", "torchtune", "torchtitan")
 """Frameworks that torchrun or srun must start."""
+ELASTIC = ("custom", "torchtitan", "megatron-lm", "nemo")
+"""Frameworks that find their newest checkpoint themselves when elastic agents start ranks anew."""
 TEXTS = {
     "plain": ["--flag", "value"],
     "quoted": ["--prompt", "it's \"$HOME\" `id` $(id) \\", "a b", ""],
@@ -143,7 +145,7 @@ def _valid_kubernetes(row: Row, target: str) -> bool:
         return False
     if target == "trainjob" and row["scheduler"] == "volcano" and row["pods"] == "class":
         return False
-    if row["elastic"] and (row["launcher"] != "torchrun" or row["restart"] != "auto" or row["framework"] in ITSELF):
+    if row["elastic"] and (row["launcher"] != "torchrun" or row["restart"] != "auto" or row["framework"] not in ELASTIC):
         return False
     if row["elastic"] and row["program"] == "command":
         return False

@@ -340,3 +340,13 @@ def test_node_lists_are_counted(names: str, count: int) -> None:
     from jobgen.targets.directives import hosts
 
     assert hosts(names) == count
+
+
+def test_the_api_server_which_reads_yaml_reads_what_was_sent() -> None:
+    """An applied object is parsed as YAML there, which has no surrogate pairs: an emoji in an argument was refused."""
+    import yaml
+
+    from jobgen.schedulers.kube_api import encoded
+
+    body = {"texts": hostile.TEXTS, "keys": dict.fromkeys(hostile.TEXTS, 1)}
+    assert yaml.load(encoded(body).decode(), yaml.CSafeLoader) == body
