@@ -137,7 +137,7 @@ class KubernetesScheduler:
             who = f"submitted from elsewhere as {handle}" if handle else "not submitted from here"
             raise Occupied(
                 f"a {kind} named {name} is live in namespace {api.namespace} and was {who}; delete it, give this job another "
-                f"name, or pass --new to run both{_difference(found, read.job_of(objects, self.kind)) if kind == self.kind else ''}"
+                f"name, or pass --new to run both{_difference(api, found, objects) if kind == self.kind else ''}"
             )
 
     def send(self, receipt: Receipt, request: Request, lock: Lock, say: Say) -> str:
@@ -325,10 +325,17 @@ def _left(api: Api, found: Item) -> bool:
     return read.age(found, datetime.now(UTC)) > FRESH_SECONDS
 
 
-def _difference(live: Item, wanted: Item) -> str:
-    """How the live job differs in what is wanted."""
+def _difference(api: Api, live: Item, objects: Sequence[Item]) -> str:
+    """How the live job, with what it needs, differs in what is wanted."""
     from jobgen.targets.manifest import dump
 
-    old, new = (dump([tree])[0].splitlines() for tree in (read.projected(live["spec"], wanted["spec"]), wanted["spec"]))
-    lines = list(difflib.unified_diff(old, new, "live", "wanted", lineterm="", n=1))
+    lines: list[str] = []
+    for item in objects:
+        with contextlib.suppress(Forbidden):
+            found = live if item["kind"] == live["kind"] else api.find(item["kind"], name_of(item), item["apiVersion"])
+            if item["kind"] == CLAIM or found is None:
+                continue
+            wanted = {part: item[part] for part in ("spec", "data") if part in item}
+            old, new = (dump([tree])[0].splitlines() for tree in (read.projected(found, wanted), wanted))
+            lines += difflib.unified_diff(old, new, f"live {item['kind']}", "wanted", lineterm="", n=1)
     return ":\n" + "\n".join(lines[:60]) if lines else " (its content is the same)"

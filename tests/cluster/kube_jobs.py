@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import socket
 import threading
 import time
@@ -23,10 +24,20 @@ FAKE = [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedul
 NOWHERE = {"jobgen-test/no": "such-node"}
 
 
+def free_volumes() -> None:
+    """The test cluster's few volumes are not provisioned: those whose claims are gone are emptied and given back."""
+    for volume in json.loads(kube.kubectl("get", "pv", "-o", "json").stdout)["items"]:
+        folder = volume["spec"].get("hostPath", {}).get("path", "")
+        if volume["status"].get("phase") == "Released" and Path(folder).is_relative_to(kube.ROOT / "volumes"):
+            shutil.rmtree(folder, ignore_errors=True)
+            kube.kubectl("patch", "pv", volume["metadata"]["name"], "--type=merge", "-p", '{"spec": {"claimRef": null}}', check=False)
+
+
 @contextlib.contextmanager
 def namespace(prefix: str = "jg-submit") -> Iterator[str]:
     """A namespace of one's own."""
     name = f"{prefix}-{uuid.uuid4().hex[:6]}"
+    free_volumes()
     kube.kubectl("create", "namespace", name)
     try:
         yield name

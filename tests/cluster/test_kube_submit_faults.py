@@ -72,7 +72,10 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli):
     stages = {"before its receipt": 0, "sending": 0, "sent": 0, "ended by itself": 0}
     before = dict.fromkeys(("no object", "only what the job needs", "the job"), 0)
     repeats = []
-    for turn in range(KILLS):
+    turn = 0
+    while sum(before.values()) < KILLS:
+        turn += 1
+        assert turn < 3 * KILLS, stages
         name, target = f"kill-{turn}", TARGETS[turn % 3]
         spec = cli.idle(name, resources__nodes=1)
         process = cli.start("submit", spec, "--target", target)
@@ -80,9 +83,9 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli):
         if turn % 4:  # in the middle of the calls themselves
             while not list(folder.glob(f"{name}-*/receipt.json")) and process.poll() is None:
                 time.sleep(0.002)
-            time.sleep(chance.uniform(0, 0.35) * usual)
+            time.sleep(chance.uniform(0, 0.2) * usual)
         else:
-            time.sleep(chance.uniform(0.2, 1.1) * usual)
+            time.sleep(chance.uniform(0.1, 0.9) * usual)
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -101,7 +104,7 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli):
         repeats.append(time.monotonic() - begun)
     agree(cli, handles)
     print(f"\n{KILLS} submissions killed (one takes {usual:.2f} s): {stages}; on the cluster by then: {before}; lost 0, doubled 0; "
-          f"repeat {sum(repeats) / KILLS:.2f} s on average, {max(repeats):.2f} s at most")  # fmt: skip
+          f"repeat {sum(repeats) / len(repeats):.2f} s on average, {max(repeats):.2f} s at most")  # fmt: skip
 
 
 def test_a_line_that_is_cut_at_a_random_byte(cli, line):
