@@ -76,7 +76,7 @@ def waits_for_another_cluster(case: Case) -> Outcome | None:
 @rule(
     "JG764", "error", "init", "spec",
     bad=Example("full-8b-zero2", {"kubernetes.elastic": {"min_nodes": 1, "max_nodes": 4}, "target": "k8s", "launch.image": "x",
-                                  "volumes": [{"mount": "/checkpoints", "claim": "c"}]}),
+                                  "volumes": [{"mount": "/checkpoints", "claim": "c"}], "training.framework": "custom"}),
     good=Example("full-8b-zero2", {"target": "k8s", "launch.image": "x", "volumes": [{"mount": "/checkpoints", "claim": "c"}]}),
     fix="a fixed number of nodes, or FSDP with sharded checkpoints",
     sources=("DeepSpeed@edaa7221 runtime/engine.py:4629", "DeepSpeed docs/_tutorials/universal-checkpointing.md"),
