@@ -19,6 +19,11 @@ _RUNTIME = re.compile(r"(?i)webhook.*runtime.*not found")
 """What Trainer's webhook, which judges last, says before there is a runtime."""
 
 
+def unseen_runtime(error: SchedulerError) -> bool:
+    """All else is fine, but Trainer's webhook knows no such runtime."""
+    return _RUNTIME.search(str(error)) is not None
+
+
 def numbered(base: str, run: int, objects: Sequence[Item], kind: str) -> str:
     """The name of a further run, cut so that what the operators append still fits."""
     from jobgen.targets.admission import budget
@@ -75,7 +80,7 @@ def judged(api: Api, objects: Sequence[Item], kind: str) -> Iterator[str]:
         try:
             api.apply(item, dry_run=True)
         except SchedulerError as error:
-            if item["kind"] != "TrainJob" or not _RUNTIME.search(str(error)):
+            if item["kind"] != "TrainJob" or not unseen_runtime(error):
                 raise
             yield f"{what} is accepted but for its runtime, which its webhook looks for and which submit makes first"
             continue

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,7 @@ from jobgen.schedulers.submit import Request, Say
 MOST_RUNS = 1000
 FRESH_SECONDS = 300.0
 """For that long, what a submission from elsewhere has made may still be waiting for its job."""
+RUNTIME_SECONDS = 20.0
 FEW = 3
 """Jobs that are asked for one by one; more are listed."""
 
@@ -152,11 +154,11 @@ class KubernetesScheduler:
         try:
             for item in needed:
                 self._make(api, receipt, item)
-            api.apply(job, dry_run=True)
+            _patiently(lambda: api.apply(job, dry_run=True))  # before anything that stays is made
             for item in objects:
                 if item["kind"] == CLAIM:
                     kube_preview.claim(api, item, say)
-            made = self._make(api, receipt, job)
+            made = _patiently(lambda: self._make(api, receipt, job))
         except Unreachable:
             raise
         except SchedulerError:
@@ -311,6 +313,18 @@ class KubernetesScheduler:
         nodes, processes = nodes_and_processes(self._objects(receipt), self.kind)
         name = receipt.details["object"]
         Logs(self._of(receipt), name, nodes, processes, rank, out, say).copy(follow, lambda: self.status(receipt))
+
+
+def _patiently(call: Callable[[], Item]) -> Item:
+    """Trainer's webhooks, which may be several, learn of a new runtime some time after it was made."""
+    deadline = time.monotonic() + RUNTIME_SECONDS
+    while True:
+        try:
+            return call()
+        except SchedulerError as error:
+            if not kube_preview.unseen_runtime(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def _left(api: Api, found: Item) -> bool:

@@ -147,3 +147,15 @@ def test_impersonation_is_sent(server, tmp_path):
     server.say("*", "", JOB)
     Api(kube_config.resolve(None, None, str(path))).get("PyTorchJob", "j")
     assert server.asked[0][2]["Impersonate-User"] == "ada"
+
+
+def test_trainers_webhook_is_given_time_to_see_a_new_runtime(api, server):
+    from jobgen.schedulers.kubernetes_scheduler import _patiently
+
+    said = 'admission webhook "vtrainjob.kb.io" denied the request: runtime \'j\' not found'
+    server.say("PATCH", "", failure(422, said, "Invalid"), failure(422, said, "Invalid"), JOB)
+    _patiently(lambda: api.apply(JOB, dry_run=True))
+    assert [parse_qs(urlsplit(path).query)["dryRun"] for _, path, _, _ in server.asked] == [["All"]] * 3
+    server.say("PATCH", "", failure(422, "spec.x: Invalid value", "Invalid"))
+    with pytest.raises(SchedulerError, match="Invalid value"):
+        _patiently(lambda: api.apply(JOB, dry_run=True))
