@@ -205,7 +205,7 @@ def _python(job: Job) -> list[Shell]:
             ]
         case "uv":
             return [
-                constant(f"VIRTUAL_ENV=$(cd -- {value} && pwd)/.venv", origin), constant("export VIRTUAL_ENV", origin),
+                constant(f"export VIRTUAL_ENV={absolute(job.python.value, origin).text}/.venv", origin),
                 constant('export PATH="$VIRTUAL_ENV/bin:$PATH"', origin),
             ]  # fmt: skip
         case "conda":

@@ -74,8 +74,7 @@ environment() {
 
 enter() {
   NODE_RANK=$SLURM_NODEID
-  VIRTUAL_ENV=$(cd -- ./project && pwd)/.venv
-  export VIRTUAL_ENV
+  export VIRTUAL_ENV="$PWD"/project/.venv
   export PATH="$VIRTUAL_ENV/bin:$PATH"
   environment
 }
