@@ -40,6 +40,16 @@ def namespace():
         kube.kubectl("delete", "namespace", name, "--wait=false")
 
 
+def applied(text):
+    """Apply a stream; Trainer's webhook sees a new runtime only after its cache does, so it is asked again."""
+    for _ in range(20):
+        done = kube.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", text=text, check=False)
+        if done.returncode == 0 or "spec.runtimeRef" not in done.stderr:
+            break
+        time.sleep(1)
+    assert done.returncode == 0, done.stderr
+
+
 class Run:
     """One job on the cluster."""
 
@@ -51,7 +61,7 @@ class Run:
             given.append(f'launch.args=["/ckpt/{name}", "--steps", "20", "--every", "5", "--pause", "0.4"]')
         document = api.load(str(SPEC), sets=given)
         self.text = api.render(document, target=target).text
-        kube.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", text=self.text)
+        applied(self.text)
 
     def conditions(self):
         """Types of the conditions that hold."""
