@@ -70,7 +70,7 @@ SLOTS = (
     Slot("launch.stage.0.from", "@/from/{}", one_name=True), Slot("launch.stage.0.to", "@/to/{}", one_name=True),
     Slot("launch.image", "nvcr.io/nvidia/{}"), Slot("launch.working_directory", "@/work/{}", contexts=("script", "module", "command"), one_name=True),
     Slot("launch.code", "@/code/{}", contexts=("lora",), one_name=True), Slot("launch.code.files.0", "@/{}", contexts=("trl",), one_name=True),
-    Slot("volumes.0.mount", "@/{}", one_name=True), Slot("volumes.1.claim"), Slot("volumes.1.create.storage_class", targets=KUBERNETES), Slot("volumes.0.path", "@/{}", one_name=True),
+    Slot("volumes.2.mount", "@/{}", one_name=True), Slot("volumes.1.claim"), Slot("volumes.1.create.storage_class", targets=KUBERNETES), Slot("volumes.2.path", "@/{}", one_name=True),
     *(Slot(f"slurm.{name}", targets=("slurm",)) for name in ("partition", "account", "qos", "constraint", "reservation", "master_addr_suffix")),
     Slot("slurm.srun_args.0", "--comment={}", targets=("slurm",)), Slot("slurm.extra.mail-user", targets=("slurm",)),
     Slot("slurm.extra.[{}]", "1", targets=("slurm",), key=True), Slot("slurm.output", "@/{}", targets=("slurm",), one_name=True),
@@ -187,6 +187,10 @@ def _beside(spec: dict[str, Any], slot: Slot) -> None:
         launch["stage"][0] = {"from": "/etc/hostname", "to": spec["volumes"][1]["mount"] + "/to/x"} | launch["stage"][0]
     if slot.path.startswith("kubernetes.tolerations.0") and slot.path.endswith(("key", "value")):
         spec["kubernetes"]["tolerations"][0].setdefault("key", "k")
+    if slot.path.startswith("volumes.2."):
+        own = spec["volumes"][2]
+        own.setdefault("mount", spec["volumes"][1]["mount"] + "/third")
+        own.setdefault("path", spec["volumes"][1]["mount"])
     if slot.path == "ignore.0.reason":
         spec["ignore"][0].setdefault("code", "JG305")
     if slot.path == "launch.code":

@@ -52,6 +52,7 @@ def sandbox(place: Path) -> Path:
         write(binary / name, text)
     write(place / "conda" / "etc" / "profile.d" / "conda.sh", "conda() { command conda \"$@\"; }\n")
     (place / "ckpt").mkdir()
+    (place / "third").mkdir()
     return place
 
 
@@ -71,7 +72,7 @@ def provide(slot: Slot, text: str, place: Path) -> None:
             write(Path(value) / "bin" / "python", SHIM)
         case "launch.python.uv":
             write(Path(value) / ".venv" / "bin" / "python", SHIM)
-        case "launch.stage.0.from" | "volumes.0.path" | "volumes.0.mount" | "launch.working_directory" | "launch.code" | "slurm.output":
+        case "launch.stage.0.from" | "volumes.2.path" | "volumes.2.mount" | "launch.working_directory" | "launch.code" | "slurm.output":
             Path(value).mkdir(parents=True, exist_ok=True)
             (Path(value) / "content").write_text("x")
         case "model.config":

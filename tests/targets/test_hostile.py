@@ -91,14 +91,26 @@ def harmless(place: Path, target: str, context: str) -> dict[int, str]:
     return found
 
 
+def changed_on_purpose(slot: Slot, text: str, target: str) -> bool:
+    """What the documentation says is written in another way."""
+    match slot.path:
+        case "training.options.[{}]":  # dots are maps in maps; a command line's option is written with - or _, with or without --
+            return text.startswith("-") or "." in text or "_" in text
+        case "launch.code.files.0":  # a ConfigMap has another key for it and mounts it under its name
+            return not re.fullmatch(r"[\w.-]+", text, re.ASCII)
+        case "volumes.2.path":  # what may be a file is not asked to be a folder
+            return target in KUBERNETES and Path(hostile.one_name(text)).suffix != ""
+        case "name":  # objects are called by the lower case of it
+            return target in KUBERNETES and not re.fullmatch("[a-z0-9]+", text, re.ASCII)
+    return slot.path.startswith(("launch.args.", "launch.command.")) and "{config}" in text  # the framework's file
+
+
 def taken(place: Path, target: str, context: str, texts: dict[int, str]) -> dict[int, str]:
     """Slots that take their text alone; the others are refused with a reason."""
     found = {}
     for number, text in texts.items():
-        if SLOTS[number].path == "training.options.[{}]" and (text.startswith("-") or "." in text):
-            continue  # a command line's option is written with or without dashes; dots are maps in maps
-        if SLOTS[number].path == "launch.code.files.0" and not re.fullmatch(r"[\w.-]+", text, re.ASCII):
-            continue  # a ConfigMap has another key for it and mounts it under its name
+        if changed_on_purpose(SLOTS[number], text, target):
+            continue
         try:
             sandbox.provide(SLOTS[number], text, place)
         except (OSError, ValueError):
@@ -152,6 +164,9 @@ def directives(script: str) -> list[tuple[str, str | None]]:
         if line.startswith("#SBATCH"):
             (word,) = shlex.split(line[len("#SBATCH") :])
             name, equals, value = word.removeprefix("--").partition("=")
+            if name == "output":  # %% is a percent sign in a log's name
+                folder, slash, pattern = value.rpartition("/")
+                value = folder.replace("%%", "%") + slash + pattern
             found.append((name, value if equals else None))
         elif line and not line.startswith("#"):
             break
@@ -226,7 +241,7 @@ def test_values_arrive_as_they_are_or_are_refused(places: Callable[[str, str], P
     """The written texts, each in another field every time."""
     count, tried, arrived = len(hostile.TEXTS), 0, 0
     first = PAIRS.index((target, context))
-    for start in range(first, first + count, 6 if MANY else 60):
+    for start in range(first, first + count, 50 if MANY else 60):
         more = together(places, target, context, lambda number, start=start: hostile.TEXTS[(start + number * 7) % count])  # type: ignore[misc]
         tried, arrived = tried + more[0], arrived + more[1]
     say(f"hostile values, {target} {context}: {tried} tried, {arrived} arrived byte for byte, {tried - arrived} refused with a reason")
