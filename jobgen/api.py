@@ -114,8 +114,8 @@ def estimate(document: Document, *, environment: Mapping[str, str] | None = None
     return physics(assumed.effective)._replace(assumed_versions=dict(assumed.chosen()))
 
 
-def levers(document: Document, *, environment: Mapping[str, str] | None = None) -> tuple[Lever, ...]:
-    """The changes that would save most GPU memory, largest first."""
+def levers(document: Document, now: Estimate, *, environment: Mapping[str, str] | None = None) -> tuple[Lever, ...]:
+    """The changes that would save most GPU memory against the estimate ``now``, largest first."""
     from jobgen.effective.resolve import assume
     from jobgen.physics.levers import levers as physics
 
@@ -125,7 +125,7 @@ def levers(document: Document, *, environment: Mapping[str, str] | None = None) 
         except SpecError:
             return None
 
-    return physics(assume(document, environment).effective, estimate(document, environment=environment), again)
+    return physics(assume(document, environment).effective, now, again)
 
 
 def target_of(document: Document, target: str | None) -> str:

@@ -191,7 +191,7 @@ def _estimate(options: argparse.Namespace) -> int:
     else:
         from jobgen.show.estimate import text
 
-        _print(text(result, levers(document, environment=environment)))
+        _print(text(result, levers(document, result, environment=environment)))
     if options.plot:
         from jobgen.show.plot import NoChart, write
 

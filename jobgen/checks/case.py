@@ -6,15 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jobgen.checks.forks import Memo, Shared
+from jobgen.effective.options import option
 from jobgen.effective.setup import Facts
 from jobgen.effective.versions import Versions
 
 if TYPE_CHECKING:
-    from jobgen.launch.job import Job
     from jobgen.physics.estimate import Estimate
     from jobgen.spec.document import Document
-
-_MISSING = object()
 
 
 class Case:
@@ -34,26 +32,10 @@ class Case:
         estimate: Estimate = self.effective.memo.value("estimate", self.v)
         return estimate
 
-    @cached_property
-    def job(self) -> Job:
-        """The job as the target will see it (only for specs with a launch section)."""
-        job: Job = self.effective.memo.value("job", self.v)
-        return job
-
     def wrote(self, path: str) -> bool:
         """The user wrote this field."""
         return self.document.wrote(path)
 
     def option(self, *names: str, default: Any = None) -> Any:
         """A key of ``training.options`` under any of these dotted names (``fsdp_config.cpu_ram_efficient_loading``)."""
-        for name in names:
-            node: Any = self.spec.training.options
-            if name in node:
-                return node[name]
-            for part in name.split("."):
-                node = node.get(part, _MISSING) if isinstance(node, dict) else _MISSING
-                if node is _MISSING:
-                    break
-            else:
-                return node
-        return default
+        return option(self.spec, *names, default=default)

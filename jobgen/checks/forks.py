@@ -82,7 +82,7 @@ class Memo:
         return walk(tree, versions)
 
     def _explore(self, name: str) -> Tree:
-        compute = _function(name, self.target)
+        compute = _function(name)
         run: Callable[[Versions], Any] = lambda versions: compute(Shared(self.facts, versions, self))  # noqa: E731
         try:
             return grow(list(branches(run, self.known, MOST)))
@@ -90,13 +90,10 @@ class Memo:
             return Leaf(run(Versions(self.known)))
 
 
-def _function(name: str, target: str | None) -> Callable[[Effective], Any]:
+def _function(name: str) -> Callable[[Effective], Any]:
     if name == "estimate":
         estimate: Callable[[Effective], Estimate] = importlib.import_module("jobgen.physics.estimate").estimate
         return estimate
-    if name == "job":
-        build = importlib.import_module("jobgen.launch.build").build
-        return lambda effective: build(effective, target)
     decide: Callable[[Effective], Any] = importlib.import_module(f"jobgen.effective.{MODULES.get(name, name)}").decide
     return decide
 

@@ -78,7 +78,7 @@ def _arch(document: Document) -> Arch | Unknowable:
     except models.UnknownModel as error:
         if error.candidates:
             return Unknowable("model.name", str(error), f"write one of {', '.join(error.candidates)}")
-        near = f"the nearest is {error.nearest[0]}; " if error.nearest else ""
+        near = _near(error)
         return Unknowable(
             "model.name", f"no model {error.name!r} in the catalogue (jobgen models lists it)",
             f"{near}for any other model set model.config to its config.json or the folder that holds it",
@@ -91,6 +91,11 @@ def _arch(document: Document) -> Arch | Unknowable:
         return Unknowable(path, str(error), "give the config.json that lies beside the model's weights")
 
 
+def _near(error: models.Unknown) -> str:
+    """The nearest name, to begin a fix with; nothing where none is near."""
+    return f"the nearest is {error.nearest[0]}; " if error.nearest else ""
+
+
 def _gpu(document: Document) -> Gpu | Unknowable:
     wanted = document.spec.resources.gpu
     try:
@@ -100,7 +105,7 @@ def _gpu(document: Document) -> Gpu | Unknowable:
             return _unlisted(wanted.name, wanted.memory)
         if error.candidates:
             return Unknowable("resources.gpu", str(error), f"write one of {', '.join(error.candidates)}")
-        near = f"the nearest is {error.nearest[0]}; " if error.nearest else ""
+        near = _near(error)
         return Unknowable(
             "resources.gpu", f"no GPU {wanted.name!r} in the catalogue (jobgen gpus lists it)",
             f"{near}{'or ' if near else ''}give its memory: {{name: {wanted.name}, memory: 80GiB}}",
@@ -127,7 +132,7 @@ def _node(document: Document) -> Node | Unknowable | None:
     try:
         return nodes.find(name)
     except nodes.UnknownNode as error:
-        near = f"the nearest is {error.nearest[0]}; " if error.nearest else ""
+        near = _near(error)
         return Unknowable(
             "resources.node_type", f"no node type {name!r} in the catalogue",
             f"{near}or leave it out and set memory_per_node and cpus_per_node",
