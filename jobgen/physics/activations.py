@@ -117,7 +117,8 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         result.append(Term("activations_transfer", "activations", "allocated", FORWARD | LOSS | BACKWARD_START | BACKWARD_END, 2 * one, f"{words}: two layers on the GPU while the rest is on the host", AUTOGRAD))
     else:
         result.append(Term("activations_kept", "activations", "allocated", FORWARD | LOSS | BACKWARD_START, kept * in_flight, f"{words} x microbatches in flight", AUTOGRAD))
-        result.append(Term("activations_kept_end", "activations", "allocated", BACKWARD_END, kept * (in_flight - 1) + one, "one layer, and the other microbatches in flight", AUTOGRAD))
+        left = 2 if effective.sharded.gathered_units > 1 else 1  # where units are gathered ahead the second layer is the fullest moment
+        result.append(Term("activations_kept_end", "activations", "allocated", BACKWARD_END, kept * (in_flight - 1) + left * one, f"{'two layers' if left == 2 else 'one layer'}, and the other microbatches in flight", AUTOGRAD))
     result.append(Term("activations_working", "activations", "allocated", BACKWARD_START | BACKWARD_END, working, "the layer in backward: what is recomputed, and gradients", AUTOGRAD))
     result.append(Term("activations_forward", "activations", "allocated", FORWARD | EVALUATE, forward, "temporaries of one layer's forward pass", AUTOGRAD))
     if not (isinstance(casts, int | float) and casts == 0):
@@ -170,5 +171,3 @@ def host_bytes(effective: Effective, sizes: Sizes, stage: Stage) -> Number:
         total = total + stage.layers[index] * _weighted(part.kept, by)
     return total * stage.in_flight
 
-
-saved_bytes = host_bytes
