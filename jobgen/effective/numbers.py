@@ -67,10 +67,14 @@ def _engine(effective: Effective, runs_megatron: bool) -> tuple[states.Engine, s
         and training.precision in ("bf16", "fp8")
         and effective.spec.parallelism.sharding == "none"
     )
-    asked = _loads_half(effective) if needs_version else False
-    return states.engine(
+    asked = _loads_half(effective) if needs_version and training.dtypes.weights is None else False
+    name, source = states.engine(
         training.framework, effective.spec.parallelism.sharding, training.precision, training.method, asked, runs_megatron
     )
+    if name in ("half", "autocast") and training.method == "full" and training.precision != "bf16_pure" and training.dtypes.weights:
+        name = "autocast" if training.dtypes.weights == "fp32" else "half"  # gradients and moments are made like the weights
+        source = "training.dtypes; " + states.STATES[name].source
+    return name, source
 
 
 def _loads_half(effective: Effective) -> bool:

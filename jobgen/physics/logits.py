@@ -125,6 +125,15 @@ def pieces(effective: Effective) -> Loss | None:
     return standard(compute, training.objective, converted)
 
 
+def backward_beyond_forward(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
+    """Bytes by which the loss's fullest moment exceeds its forward pass, when what lived in forward only is gone."""
+    loss = pieces(effective)
+    if loss is None or not stage.head or effective.spec.training.objective in WITHOUT_VOCABULARY:
+        return 0.0
+    most = max(sum(size for _, size in parts) for parts in loss.moments)
+    return (most - loss.evaluation) * sizes.micro * sizes.sequence * effective.arch.vocab
+
+
 def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
     """The ledger's terms of the stage that holds the head."""
     training, arch = effective.spec.training, effective.arch

@@ -159,6 +159,12 @@ def _gradients(effective: Effective, sizes: Sizes, stage: Stage, units: tuple[tu
     if not isinstance(several, int) or several:
         found.append(Term("gradients_accumulated", "gradients", "allocated", FORWARD | LOSS | BACKWARD_START, several * kept,
                           words + ", kept from the micro-steps before", source))  # fmt: skip
+    if sharded.kind in ("none", "zero1", "zero2") and effective.arch.tied and stage.embedding and stage.head:
+        twice = numbers.gradients * inventory(effective).embedding.trained.local(sizes)
+        temporary = 0.0 if offloaded else stepped.temporary_bytes * trained.sharded(sizes, sizes.optimizer_shards)
+        found.append(Term("tied_gradients", "gradients", "allocated", STEP, larger(twice - temporary, 0.0),
+                          "the tied embedding's gradient from the head, and that from the input, until they are added; beyond the step's temporaries",
+                          "torch/csrc/autograd/input_buffer.cpp"))  # fmt: skip
     if sharded.kind == "none" and _is_more(sizes.data, 1):
         found.append(Term(
             "ddp_buckets", "communication", "allocated", RUNNING, kept, f"DDP's buckets hold every gradient once more x {numbers.gradients:g} B",

@@ -1,0 +1,100 @@
+"""Peak memory of whole training steps on one GPU, simulated with fake tensors: nothing left out, nothing added.
+
+Weights, gradients, AdamW moments and everything in between are followed by storage (``saved.Live``) through two steps of
+transformers' own model, loss and (checkpointed) layers; the second step is measured, in three parts.
+
+    python step.py        rewrites step.jsonl (needs torch, transformers, peft); each case runs in a process of its own
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).with_name("step.jsonl")
+MODELS = (
+    "meta-llama/Llama-3.2-1B", "Qwen/Qwen3-4B", "mistralai/Mistral-7B-v0.1", "google/gemma-2-2b", "microsoft/phi-4",
+    "Qwen/Qwen3-30B-A3B",
+)  # fmt: skip
+KINDS: tuple[dict[str, Any], ...] = (
+    {"weights": "bf16"}, {"weights": "fp32", "autocast": True}, {"weights": "bf16", "autocast": True, "rank": 16},
+)  # fmt: skip
+CASES = [
+    {"model": model, **kind, "checkpointing": checkpointing, "micro": micro, "sequence": 1664}
+    for model in MODELS
+    for kind in KINDS
+    for checkpointing in (False, True)
+    for micro in (1, 4)
+]
+
+
+def measure(
+    config: dict[str, Any], weights: str, checkpointing: bool, micro: int, sequence: int, autocast: bool = False, rank: int = 0
+) -> dict[str, int]:
+    """Peaks of the second step's forward with loss, backward and optimizer step, and bytes between steps."""
+    import saved
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    saved.prepare()
+    model = saved.build(saved.configuration(config, 4), {"bf16": torch.bfloat16, "fp32": torch.float32}[weights], saved.NAMES["flash"])
+    if rank:
+        model = saved.adapters(model, rank, "fp32", 0.0, checkpointing)
+    model.train()
+    with FakeTensorMode():
+        saved.to_fake(model)
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=1e-4, foreach=True)
+        ids, labels = (torch.zeros((micro, sequence), dtype=torch.long) for _ in range(2))
+        live = saved.Live(set())
+        with live:
+            for tensor in (*model.parameters(), *model.buffers()):
+                live._add(tensor)
+            live.ignore([ids, labels])
+            for _ in range(2):
+                live.peaks.clear()
+                live.mark("before")
+                with torch.autocast("cpu", dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
+                    loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+                gc.collect()
+                live.mark("forward")
+                loss.backward()
+                del loss
+                live.mark("backward")
+                optimizer.step()
+                live.mark("step")
+                optimizer.zero_grad(set_to_none=True)
+                gc.collect()
+        return {**{name: size for name, size in live.peaks.items() if name != "before"}, "between": live.live}
+
+
+def main() -> int:
+    """All cases, or the one given as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--case")
+    options = parser.parse_args()
+    if options.case:
+        from jobgen.catalog import models
+
+        case = json.loads(options.case)
+        arguments = {name: value for name, value in case.items() if name != "model"}
+        sys.stdout.write(json.dumps({"case": case, **measure(models.find(case["model"]), **arguments)}) + "\n")
+        return 0
+    with TABLE.open("w") as table:
+        for case in CASES:
+            command = [sys.executable, "-W", "ignore", __file__, "--case", json.dumps(case)]
+            table.write(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1] + "\n")
+            table.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Totals of whole training steps on one GPU against the simulated tracker (tests/physics/oracles/step.jsonl)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobgen.catalog import models
+from jobgen.effective.resolve import assume
+from jobgen.physics import estimate
+from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, FORWARD, LOSS, STEP, alive
+from jobgen.physics.stages import sizes, stages
+from jobgen.spec.document import load_text
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "oracles" / "step.jsonl").read_text().splitlines()]
+LAYERS = 4
+
+
+def name(row: dict[str, Any]) -> str:
+    case = row["case"]
+    kind = "lora" if "rank" in case else "autocast" if "autocast" in case else "half"
+    return f"{case['model']} {kind} {'full' if case['checkpointing'] else 'none'} x{case['micro']}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name)
+def test_the_peak_of_a_step(row: dict[str, Any], tmp_path: Path) -> None:
+    case = row["case"]
+    config = {**models.find(case["model"]), "num_hidden_layers": LAYERS}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    training: dict[str, Any] = {
+        "objective": "sft", "method": "full", "framework": "transformers", "sequence_length": case["sequence"],
+        "micro_batch_size": case["micro"], "packing": "packed", "data": {"tokens": 1000000},
+        "precision": "bf16" if "autocast" in case else "bf16_pure", "attention": "flash_attention_2",
+        "activation_checkpointing": "full" if case["checkpointing"] else "none",
+        "versions": {"torch": "2.9", "transformers": "5.2"},
+    }  # fmt: skip
+    if case["weights"] == "fp32":
+        training["dtypes"] = {"weights": "fp32"}
+    if "rank" in case:
+        training |= {"method": "lora", "lora": {"rank": case["rank"], "target_modules": "all-linear", "dropout": 0}}
+    setup = assume(load_text(json.dumps({
+        "name": "a", "model": {"config": str(tmp_path / "config.json")}, "training": training,
+        "resources": {"gpus_per_node": 1, "gpu": "h100-80gb"},
+    }))).effective  # fmt: skip
+    numbers = sizes(setup)
+    terms = estimate.stage_terms(setup, numbers, stages(setup, numbers)[0])
+    step = alive(terms, STEP, ("allocated",))
+    passes = max(alive(terms, bit, ("allocated",)) for bit in (FORWARD, LOSS, BACKWARD_START, BACKWARD_END))
+    assert max(passes, step) == pytest.approx(max(row["forward"], row["backward"], row["step"]), rel=0.03)
+    assert step == pytest.approx(row["step"], rel=0.03)
