@@ -17,15 +17,18 @@ from jobgen.spec.document import load_text
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "oracles" / "step.jsonl").read_text().splitlines()]
 LAYERS = 4
+ADDED_APART = {("google/gemma-2-2b", "autocast full x1")}
+"""A tied table whose two gradients stand out: fake tensors are added out of place, into a third; real ones are not
+(torch/csrc/autograd/input_buffer.cpp can_accumulate_inplace)."""
 
 
-def name(row: dict[str, Any]) -> str:
+def kind(row: dict[str, Any]) -> str:
     case = row["case"]
-    kind = "lora" if "rank" in case else "autocast" if "autocast" in case else "half"
-    return f"{case['model']} {kind} {'full' if case['checkpointing'] else 'none'} x{case['micro']}"
+    precision = "lora" if "rank" in case else "autocast" if "autocast" in case else "half"
+    return f"{precision} {'full' if case['checkpointing'] else 'none'} x{case['micro']}"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=name)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['case']['model']} {kind(row)}")
 def test_the_peak_of_a_step(row: dict[str, Any], tmp_path: Path) -> None:
     case = row["case"]
     config = {**models.find(case["model"]), "num_hidden_layers": LAYERS}
@@ -49,5 +52,6 @@ def test_the_peak_of_a_step(row: dict[str, Any], tmp_path: Path) -> None:
     terms = estimate.stage_terms(setup, numbers, stages(setup, numbers)[0])
     step = alive(terms, STEP, ("allocated",))
     passes = max(alive(terms, bit, ("allocated",)) for bit in (FORWARD, LOSS, BACKWARD_START, BACKWARD_END))
-    assert max(passes, step) == pytest.approx(max(row["forward"], row["backward"], row["step"]), rel=0.03)
-    assert step == pytest.approx(row["step"], rel=0.03)
+    assert step == pytest.approx(row["step"], rel=0.01)
+    within = 0.06 if (case["model"], kind(row)) in ADDED_APART else 0.02
+    assert max(passes, step) == pytest.approx(max(row["forward"], row["backward"], row["step"]), rel=within)

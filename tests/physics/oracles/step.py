@@ -31,6 +31,7 @@ CASES = [
     for kind in KINDS
     for checkpointing in (False, True)
     for micro in (1, 4)
+    if not (model == "Qwen/Qwen3-30B-A3B" and kind["weights"] == "fp32")  # grouped products want 16 bit, and fake autocast casts none
 ]
 
 
