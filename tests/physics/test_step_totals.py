@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, FORWARD, LOSS, S
 from jobgen.physics.stages import sizes, stages
 from jobgen.spec.document import load_text
 
-ROWS = [json.loads(line) for line in (Path(__file__).parent / "oracles" / "step.jsonl").read_text().splitlines()]
+ORACLES = Path(__file__).parent / "oracles"
+ROWS = [json.loads(line) for line in (ORACLES / "step.jsonl").read_text().splitlines()]
 LAYERS = 4
 ADDED_APART = {("google/gemma-2-2b", "autocast full x1")}
 """A tied table whose two gradients stand out: fake tensors are added out of place, into a third; real ones are not
@@ -55,3 +59,14 @@ def test_the_peak_of_a_step(row: dict[str, Any], tmp_path: Path) -> None:
     assert step == pytest.approx(row["step"], rel=0.01)
     within = 0.06 if (case["model"], kind(row)) in ADDED_APART else 0.02
     assert max(passes, step) == pytest.approx(max(row["forward"], row["backward"], row["step"]), rel=within)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("row", ROWS[::61], ids=lambda row: f"{row['case']['model']} {kind(row)}")
+def test_the_table_is_what_the_script_measures(row: dict[str, Any]) -> None:
+    for needed in ("torch", "transformers", "peft"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    command = [sys.executable, "-W", "ignore", str(ORACLES / "step.py"), "--case", json.dumps(row["case"])]
+    again = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert json.loads(again.splitlines()[-1]) == row
