@@ -7,6 +7,7 @@ from typing import Literal
 from jobgen.effective.numbers import megatron
 from jobgen.effective.options import flag, hugging_face, option
 from jobgen.effective.setup import Activations, Effect, Effective
+from jobgen.effective.unheard import unheard
 
 Kernel = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex", "efficient", "math"]
 Loss = Literal["standard", "liger", "chunked", "vocab_parallel"]
@@ -100,9 +101,13 @@ def masked(effective: Effective) -> bool:
 
 def loss(effective: Effective) -> Loss:
     """The loss, from the spec or the framework's own switches; vocabulary-parallel where the head is cut."""
+    asked = effective.spec.training.loss
+    return asked if asked != "standard" and not unheard(effective, "training.loss") else unasked_loss(effective)
+
+
+def unasked_loss(effective: Effective) -> Loss:
+    """The loss where ``training.loss`` says nothing."""
     training = effective.spec.training
-    if training.loss != "standard":
-        return training.loss
     if flag(effective.spec, *_LIGER):
         return "liger"
     if flag(effective.spec, *_CUT):

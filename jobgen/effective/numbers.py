@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobgen.effective.setup import Effective, Numbers
+from jobgen.effective.unheard import unheard
 from jobgen.frameworks import states
 
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "none": 0.0}
@@ -43,9 +44,9 @@ def decide(effective: Effective) -> Numbers:
         weights = BYTES[given.weights]
         trainable = weights if name != "fsdp" else trainable
         source = "training.dtypes"
-    if given.gradients is not None:
+    if given.gradients is not None and not unheard(effective, "training.dtypes.gradients"):
         gradients = BYTES[given.gradients]
-    if given.master is not None:
+    if given.master is not None and not unheard(effective, "training.dtypes.master"):
         master = BYTES[given.master]
         if name == "fsdp" and given.master == "none":
             trainable = weights
@@ -94,7 +95,7 @@ def engine(effective: Effective) -> states.Engine:
 def moment(effective: Effective) -> float:
     """Bytes of one optimizer moment per trained element."""
     training = effective.spec.training
-    if training.dtypes.moments is not None:
+    if training.dtypes.moments is not None and not unheard(effective, "training.dtypes.moments"):
         return BYTES[training.dtypes.moments]
     name = engine(effective)
     if training.method != "full" and name in ("half", "autocast", "fsdp"):

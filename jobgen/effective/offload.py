@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobgen.effective.numbers import megatron
 from jobgen.effective.setup import Effect, Effective, Offloaded, Where
+from jobgen.effective.unheard import unheard
 
 CAN_OFFLOAD_UNSHARDED = frozenset({"custom", "torchtune", "megatron-lm", "nemo", "ms-swift", "megatron-deepspeed"})
 """Frameworks with an optimizer offload of their own where nothing is sharded (torchtune: torchao CPUOffloadOptimizer)."""
@@ -17,7 +18,9 @@ def decide(effective: Effective) -> Offloaded:
     asked, sharding = effective.spec.offload, effective.spec.parallelism.sharding
     places: dict[str, Where] = {"none": "gpu", "cpu": "cpu", "nvme": "nvme"}
     parameters, optimizer = places[asked.parameters], places[asked.optimizer]
-    activations = places[asked.activations]
+    activations: Where = "gpu" if unheard(effective, "offload.activations") else places[asked.activations]
+    parameters = "gpu" if _never(effective, "offload.parameters") else parameters
+    optimizer = "gpu" if _never(effective, "offload.optimizer") else optimizer
     effects: list[Effect] = []
     power_of_two = asked.pin_memory
     if sharding in ("fsdp1", "fsdp2"):
@@ -46,3 +49,10 @@ def decide(effective: Effective) -> Offloaded:
                 ))  # fmt: skip
         parameters = optimizer = "gpu"
     return Offloaded(parameters, optimizer, activations, asked.pin_memory, power_of_two, tuple(effects))
+
+
+def _never(effective: Effective, path: str) -> bool:
+    """The framework has no word for it, and no rewrite below speaks of it."""
+    known = path == "offload.parameters" and effective.spec.parallelism.sharding in ("zero1", "zero2")
+    unsharded = effective.spec.parallelism.sharding == "none"
+    return not known and not (unsharded and effective.spec.training.framework not in CAN_OFFLOAD_UNSHARDED) and unheard(effective, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobgen.effective.numbers import engine, moment
 from jobgen.effective.setup import Effect, Effective, Stepped, Where
+from jobgen.effective.unheard import unheard
 from jobgen.frameworks import states
 
 
@@ -29,7 +30,7 @@ def decide(effective: Effective) -> Stepped:
     temporary = known.every * each
     if place in ("cpu", "nvme") or training.framework in states.FUSED or engine(effective) == "megatron" or _fused(effective):
         temporary = 0.0
-    in_backward = asked.in_backward or name in states.IN_BACKWARD
+    in_backward = (asked.in_backward and not unheard(effective, "training.optimizer.in_backward")) or name in states.IN_BACKWARD
     return Stepped(name, moments, place, temporary, in_backward, tuple(effects))
 
 
