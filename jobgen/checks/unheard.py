@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobgen.checks.case import Case
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.effective.unheard import DEFAULTS, stated, unwritten, value
+
+if TYPE_CHECKING:
+    from jobgen.frameworks.table import Option
 
 LOWERS = frozenset({
     "offload.optimizer", "offload.parameters", "offload.activations", "training.loss", "training.optimizer.in_backward",
@@ -61,11 +66,17 @@ def _anyway(case: Case, path: str, given: object) -> bool:
 
 def _outcome(case: Case, path: str) -> Outcome:
     name, given, framework = _name(path), value(case.spec, path), case.spec.training.framework
-    release = next((option for option in case.framework.options if option.field == name and option.since), None)
+    release = next((option for option in case.framework.options if option.field == name and _later(case, option)), None)
     where = f" in this release (from {'.'.join(map(str, release.since))} on it is {release.key})" if release else " for it"
     shown = str(given).lower() if isinstance(given, bool) else given
     return Outcome(name, f"{name}: {shown} does nothing: {framework} has no option{where}", f"remove {name}, or choose a framework that has it",
                    {name: None}, "error" if path in LOWERS and given not in ("fp32", "standard") else None)  # fmt: skip
+
+
+def _later(case: Case, option: Option) -> bool:
+    """The row is of a release that this one is known to be older than."""
+    interval = case.effective.memo.known.get(option.library or case.framework.library)
+    return interval is not None and bool(option.since) and interval.high <= option.since
 
 
 def _name(path: str) -> str:
