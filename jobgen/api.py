@@ -114,6 +114,12 @@ def estimate(document: Document, *, environment: Mapping[str, str] | None = None
     return physics(assumed.effective)._replace(assumed_versions=dict(assumed.chosen()))
 
 
+def largest(document: Document, *, environment: Mapping[str, str] | None = None) -> tuple[Document, Estimate]:
+    """The job of a spec that needs most GPU memory, and its estimate (of a sweep the largest point, else the job)."""
+    every = [(point, estimate(point, environment=environment)) for point in points(document)]
+    return max(every, key=lambda each: each[1].gpu.device)
+
+
 def levers(document: Document, now: Estimate, *, environment: Mapping[str, str] | None = None) -> tuple[Lever, ...]:
     """The changes that would save most GPU memory against the estimate ``now``, largest first."""
     from jobgen.effective.resolve import assume

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobgen.effective.numbers import megatron
 from jobgen.effective.setup import Effect, Effective, Offloaded, Where
 
-CAN_OFFLOAD_UNSHARDED = frozenset({"custom", "torchtune", "megatron-lm", "nemo", "ms-swift", "megatron-deepspeed"})
+CAN_OFFLOAD_UNSHARDED = frozenset({"custom", "torchtune", "megatron-deepspeed"})
 """Frameworks with an optimizer offload of their own where nothing is sharded (torchtune: torchao CPUOffloadOptimizer)."""
 _ZERO3_ONLY = (
     "deepspeed runtime/zero/offload_config.py: offload_param is valid with stage 3 only; engine.py never passes it to stage 1 and 2"
@@ -20,6 +20,19 @@ def decide(effective: Effective) -> Offloaded:
     activations = places[asked.activations]
     effects: list[Effect] = []
     power_of_two = asked.pin_memory
+    if megatron(effective):
+        if parameters != "gpu":
+            effects.append(Effect(
+                "megatron_parameters_stay", "offload.parameters", f"offload.parameters: {asked.parameters}",
+                "the parameters stay on the GPU: Megatron moves optimizer states only", (),
+                "Megatron-LM training/arguments.py: optimizer-cpu-offload has no counterpart for parameters",
+            ))  # fmt: skip
+        if optimizer == "nvme":
+            effects.append(Effect(
+                "megatron_has_no_nvme", "offload.optimizer", "offload.optimizer: nvme",
+                "the states stay on the GPU: Megatron moves them to host memory only", (), "Megatron-LM training/arguments.py",
+            ))  # fmt: skip
+        return Offloaded("gpu", "cpu" if optimizer == "cpu" else "gpu", activations, asked.pin_memory, power_of_two, tuple(effects))
     if sharding in ("fsdp1", "fsdp2"):
         if "cpu" in (parameters, optimizer) and parameters != optimizer:
             effects.append(Effect(
@@ -30,7 +43,7 @@ def decide(effective: Effective) -> Offloaded:
             ))  # fmt: skip
         if "cpu" in (parameters, optimizer) or "nvme" in (parameters, optimizer):
             parameters = optimizer = "cpu"
-    elif sharding in ("zero1", "zero2") and not megatron(effective) and parameters != "gpu":
+    elif sharding in ("zero1", "zero2") and parameters != "gpu":
         effects.append(Effect(
             "zero_parameters_stay", "offload.parameters", f"offload.parameters: {asked.parameters}",
             f"the parameters stay whole on every GPU: {sharding} cannot offload them", ("OF01",), _ZERO3_ONLY,

@@ -18,6 +18,7 @@ from jobgen.launch import environment
 from jobgen.launch.job import File, Job, Mount, Python, Resume, RunTime, Unrenderable, Variable, Word, word
 from jobgen.launch.launchers import Program, Ranks, begin
 from jobgen.spec.sections import Spec
+from jobgen.spec.source import read_regular
 
 LARGEST_FILES = 512 * 1024
 """Bytes of ``launch.code`` that a script still carries; a ConfigMap holds 1 MiB, sbatch takes 4 MB."""
@@ -137,7 +138,7 @@ def _config(spec: Spec, base: Path) -> Config:
 
 def _read(base: Path, name: str, origin: str) -> str:
     try:
-        return (base / Path(name).expanduser()).read_text(encoding="utf-8")
+        return read_regular(base / Path(name).expanduser())
     except UnicodeDecodeError:
         raise Unrenderable(
             origin, f"{name} is not text (UTF-8), and only text is shipped", "mount it instead"

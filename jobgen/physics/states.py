@@ -137,15 +137,15 @@ def _gradients(effective: Effective, sizes: Sizes, stage: Stage, units: tuple[tu
         return []
     if offloaded and sharded.kind in ("zero2", "zero3"):
         return []
-    width = numbers.gradients
+    width, source = numbers.gradients, table.STATES[name].source
     if sharded.kind in ("fsdp1", "fsdp2"):
         if effective.spec.training.framework in MIXED_FLAT:
             trained = _flat(effective, units)
         if sharded.gradients == 1 and sharded.weights > 1:  # no_sync: unsharded, in the dtype that backward makes
             width = numbers.compute if sharded.kind == "fsdp1" else numbers.reduce
+            source = "torch/distributed/fsdp no_sync: gradients accumulate whole, in the type in which backward makes them"
     kept = width * trained.sharded(sizes, shards)
     words = f"gradients x {width:g} B" + _over(shards)
-    source = table.STATES[name].source
     if name in ("megatron", "megatron_half"):
         return [Term("gradients", "gradients", "allocated", ALWAYS & ~LOAD, kept, words + ", one buffer that stays",
                      "Megatron-LM core/distributed/param_and_grad_buffer.py")]  # fmt: skip

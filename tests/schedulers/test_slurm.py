@@ -262,7 +262,7 @@ def test_slurms_variables_of_the_shell_reach_no_client(site, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("after", "state", "expected"),
+    ("after", "found", "expected"),
     [
         ([("x", "success")], "RUNNING", "afterok:41"), ([("x", "failure")], "PENDING", "afternotok:41"), ([("x", "end")], "PENDING", "afterany:41"),
         ([("x", "start")], "PENDING", "after:41"), ([("x", "start")], "RUNNING", ""), ([("x", "success")], "COMPLETED", ""),
@@ -270,9 +270,9 @@ def test_slurms_variables_of_the_shell_reach_no_client(site, monkeypatch):
         ([("12", "success"), ("x", "end")], "RUNNING", "afterok:12,afterany:41"), ([("slurm:12_3", "end"), ("x", "end")], "RUNNING", "afterany:12_3,afterany:41"),
     ],
 )  # fmt: skip
-def test_after_becomes_a_dependency(site, after, state, expected):
+def test_after_becomes_a_dependency(site, after, found, expected):
     submit()
-    site.queue(row(41, state))
+    site.queue(row(41, found))
     assert dependency(after, "slurm") == expected
 
 
