@@ -391,3 +391,64 @@ def test_another_user_submits_and_follows(slurm, tmp_path):
         assert jobgen("logs", record["handle"]).stdout.rstrip().endswith("finished")
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def lax(slurm):
+    """Slurm's own default: limits of a partition are not enforced at submission. A small partition beside the others."""
+    if os.environ.get("JOBGEN_CLUSTER") != "1":
+        pytest.skip("changes the configuration of the cluster: set JOBGEN_CLUSTER=1")
+    conf = Path("/etc/slurm/slurm.conf")
+    before = conf.read_text()
+    conf.write_text(re.sub(r"(?m)^EnforcePartLimits=.*", "EnforcePartLimits=NO", before))
+    try:
+        slurm.run("scontrol", "reconfigure")
+        slurm.run("scontrol", "create", "PartitionName=small", "Nodes=node[1-4]", "MaxTime=01:00:00", "MaxNodes=1", "MaxMemPerNode=20000",
+                  "AllowQos=normal", "PriorityTier=1", "PreemptMode=OFF", "State=UP")  # fmt: skip
+        yield
+    finally:
+        conf.write_text(before)
+        slurm.run("scontrol", "delete", "PartitionName=small", check=False)
+        slurm.run("scontrol", "reconfigure")
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "fix", "reason"),
+    [
+        ("launch.time_limit=2h", "launch.time_limit is 2h, its MaxTime is 1h", "launch.time_limit: 1h", "PartitionTimeLimit"),
+        ("resources.nodes=2", "resources.nodes is 2, its MaxNodes is 1", "resources.nodes: 1", "PartitionNodeLimit"),
+        ("resources.memory_per_node=30000MiB", "resources.memory_per_node asks for 30000 MiB, its MaxMemPerNode is 20000 MiB", "20000MiB", "MaxMemPerLimit"),
+        ("resources.exclusive=true", "--mem=0: 1000000 MiB", "resources.exclusive: false", "MaxMemPerLimit"),
+        ("slurm.qos=high", "slurm.qos is high, its AllowQos is normal", "slurm.qos: normal", "QOS"),
+    ],
+)  # fmt: skip
+def test_what_sbatch_takes_and_no_partition_starts_is_refused_before(cli, slurm, lax, change, words, fix, reason):
+    """Pitfall 13, with Slurm as the witness: the same script, sent by hand, pends for that very reason."""
+    spec = cli.spec("limits", slurm__partition="small", launch__time_limit="30m", launch__launcher="srun")
+    changed = ["--set", change]
+    for more in ([], ["--dry-run=server"]):
+        done = cli.call("submit", spec, "--target", "slurm", *changed, *more)
+        assert (done.status, done.out) == (1, ""), done
+        assert f"partition small: {words}" in done.err.replace("a whole node is asked for (", ""), done.err
+        assert fix in done.err
+        assert "or slurm.partition: " in done.err
+    assert cli.list() == []
+    job = slurm.submit(cli.call("render", spec, "--target", "slurm", *changed).out, cli.folder, env=cli.env)
+    try:
+        slurm.until(job, lambda: reason in slurm.run("squeue", "--noheader", "--jobs", job, "--format=%r"), 30, reason)
+    finally:
+        slurm.run("scancel", job)
+
+
+def test_a_job_within_the_limits_is_sent_where_limits_are_not_enforced(cli, slurm, lax):
+    spec = cli.spec("within", slurm__partition="small", launch__time_limit="30m", launch__args=sleep(1))
+    assert "to start at" in cli.call("submit", spec, "--target", "slurm", "--dry-run=server").err
+    assert cli.until(cli.submit(spec), "succeeded", "failed")["phase"] == "succeeded"
+    either = cli.call("submit", cli.spec("either", slurm__partition="small,gpu"), "--target", "slurm", "--dry-run=server")
+    assert either.status == 0, either.err
+
+
+def test_a_partition_that_is_down_is_said_and_the_job_is_taken(cli):
+    done = cli.call("submit", cli.spec("maint", slurm__partition="maint"), "--target", "slurm", "--dry-run=server")
+    assert done.status == 0, done.err
+    assert "warning: partition maint is DOWN" in done.err

@@ -19,46 +19,6 @@ SCRIPT = "#!/bin/bash\n#SBATCH --job-name=x\n#SBATCH --output=logs/%x-%j.out\ntr
 GONE = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
-class Site:
-    """A cluster of shell lines."""
-
-    def __init__(self, folder):
-        self.folder, self.calls = folder, folder / "calls"
-        self.has("scontrol", "echo 'ClusterName             = here'")
-        self.has("sbatch", "echo 41")
-        self.has("squeue", "true")
-        self.has("sacct", "true")
-        self.has("scancel", "true")
-
-    def has(self, name, lines):
-        path = self.folder / name
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >>{self.calls}\n{lines}\n')
-        path.chmod(0o755)
-
-    def lacks(self, name):
-        (self.folder / name).unlink()
-
-    def called(self, name):
-        return [line for line in self.calls.read_text().splitlines() if line.split()[0] == name] if self.calls.exists() else []
-
-    def queue(self, *rows):
-        self.has("squeue", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
-
-
-@pytest.fixture
-def site(tmp_path, monkeypatch):
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setattr(slurm, "SETTLE_SECONDS", 0.2)
-    slurm.cluster.cache_clear()
-    yield Site(folder)
-    slurm.cluster.cache_clear()
-
-
 def request(script=SCRIPT, name="x"):
     return Request(name, "slurm", Artifact(script), "", (), {})
 
@@ -201,7 +161,7 @@ def test_what_the_queue_still_knows_may_come_back_and_what_the_accounting_knows_
 
 def test_another_clusters_jobs_are_left_alone(site):
     receipt = submit()
-    slurm.cluster.cache_clear()
+    slurm.configuration.cache_clear()
     site.has("scontrol", "echo 'ClusterName = there'")
     assert follow.status(receipt.handle)[1].native == "ELSEWHERE"
     assert "on the cluster here" in follow.cancel(receipt.handle)
