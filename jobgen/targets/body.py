@@ -74,6 +74,8 @@ class Node(NamedTuple):
     execute: tuple[Shell, ...] = ()
     carried: tuple[str, ...] = ()
     limit: tuple[Shell, ...] = ()
+    preflight: Shell | None = None
+    """What a node that may lock too little memory is told; None: the network needs none."""
 
 
 def program_text(job: Job, node: Node) -> Shell:
@@ -97,6 +99,7 @@ def program_text(job: Job, node: Node) -> Shell:
         resume=resume,
         words_after=tail,
         limit=node.limit,
+        preflight=node.preflight,
         prepare=[*_sync(job), *lines(job.prepare, "launch.prepare")],
         stage=[
             joined(

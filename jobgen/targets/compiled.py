@@ -2,7 +2,7 @@
 
 # mypy: ignore-errors
 
-CHECKSUM = 3467748813
+CHECKSUM = 1385976464
 """Of the templates this was made from."""
 
 
@@ -393,6 +393,12 @@ def shell_program_sh_j2(v, p, s):
             yield p(l_word)
             yield '\n'
         yield '  )\n'
+    if v['preflight']:
+        yield p(s('resources.fabric'))
+        yield '  # Slurm hands on the soft limit of the shell that submitted; the node\'s own is the hard one.\n  ulimit -S -l "$(ulimit -H -l)" 2>/dev/null || true\n  if [ "$(ulimit -l)" != unlimited ] && [ "${SLURM_LOCALID:-0}" = 0 ]; then\n    printf \'jobgen: warning: %s may lock %s KiB of memory (ulimit -l), not unlimited: \' "${SLURMD_NODENAME:-$HOSTNAME}" "$(ulimit -l)" >&2\n    echo '
+        yield p(v['preflight'])
+        yield ' >&2\n  fi\n'
+        yield p(s())
     yield '  exec '
     for l_word in v['limit']:
         yield p(l_word)

@@ -46,6 +46,7 @@ def render(job: Job, spec: Spec) -> Artifact:
         host_setup=setup if entrance.inside else (),
         execute=entrance.execute,
         carried=entrance.carried,
+        preflight=_locked_memory(job, spec) if job.rdma else None,
     )
     program = body.document(body.program_text(job, node).text, "END_OF_PROGRAM")
     lead = int(spec.slurm.signal_before)
@@ -86,6 +87,19 @@ IDENTITY = {
     RunTime.LOCAL_RANK: "$SLURM_LOCALID",
     RunTime.HOST_ADDR: "${SLURMD_NODENAME:-$HOSTNAME}",
 }
+
+
+def _locked_memory(job: Job, spec: Spec) -> Shell:
+    """Why a small ``ulimit -l`` matters, and what changes it: slurmd's own limit, or one that came with the submission."""
+    propagate = spec.slurm.extra.get("propagate")
+    fix = (
+        "slurmd itself has this limit: ask the site for LimitMEMLOCK=infinity in its unit"
+        if isinstance(propagate, str) and propagate.upper() == "NONE"
+        else "write slurm.extra: {propagate: NONE}, or ask the site for PropagateResourceLimitsExcept=MEMLOCK (and for LimitMEMLOCK=infinity of slurmd)"
+    )
+    return quote(
+        f"{job.fabric} registers its buffers there, and NCCL then fails in ibv_reg_mr (Cannot allocate memory) or falls back to TCP. {fix}", "resources.fabric"
+    )
 
 
 def _wait(job: Job) -> int:

@@ -340,6 +340,31 @@ def test_pyxis_gets_the_image_the_mounts_and_the_variables(slurm, here):
     assert not Path(f"/tmp/jobgen-{job}/scratch2").exists()
 
 
+def test_a_small_limit_of_locked_memory_is_raised_and_warned_of(slurm, here):
+    """Pitfall 44: the submitting shell's soft limit of 64 KiB reaches the job; the program gets the node's own, and where that
+    is small too the log says so, once a node."""
+    script = script_of(here, training__max_steps=1, resources__fabric="infiniband", launch__python={"venv": str(fake_python(here))})
+    (here / "job.sh").write_text(script)
+    (here / "send.sh").write_text("ulimit -S -l 64\nexec sbatch --parsable job.sh\n")
+
+    def limits(job):
+        assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+        return {tuple(one["locked"]) for one in probes(here).values()}
+
+    job = slurm.run("slurm-exec", "bash", "send.sh", cwd=here).strip()
+    ((soft, hard),) = limits(job)
+    assert soft == hard != 64 * 1024
+    small = hard != -1
+    assert slurm.log(job).count("of memory (ulimit -l), not unlimited: infiniband registers") == 2 * small
+    assert not small or f"jobgen: warning: node4 may lock {hard // 1024} KiB" in slurm.log(job)
+
+    job = submit(slurm, here, training__max_steps=1, resources__fabric="infiniband", launch__setup=["ulimit -l 128"], slurm__extra={"propagate": "NONE", "nodelist": NODES})
+    assert limits(job) == {(128 * 1024, 128 * 1024)}
+    assert "node3 may lock 128 KiB" in slurm.log(job)
+    assert "LimitMEMLOCK=infinity" in slurm.log(job)
+    assert "#SBATCH --propagate=NONE" in slurm.run("scontrol", "write", "batch_script", job, "-")
+
+
 def test_a_job_that_is_requeued_by_hand_goes_on(slurm, here):
     job = submit(slurm, here, launch__restarts=2, training__max_steps=60)
     slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")

@@ -6,6 +6,7 @@ tested again in tests/cluster/test_slurm_run.py.
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -336,6 +337,36 @@ def test_42_threads_are_the_tasks_cpus_over_its_processes():
 def test_43_interfaces_are_a_sites_choice():
     assert not re.search(r"(NCCL|GLOO)_SOCKET_IFNAME", script())
     assert "export GLOO_SOCKET_IFNAME=eth0" in script(launch__env={"GLOO_SOCKET_IFNAME": "eth0"})
+
+
+def test_44_a_small_limit_of_locked_memory_is_raised_and_what_is_left_of_it_is_said(tmp_path):
+    """The program really run under such limits: soft 64 KiB is raised to the hard limit, a hard one is warned of."""
+    for name in ("torchrun", "python"):
+        tool = tmp_path / name
+        tool.write_text("#!/bin/bash\nulimit -l\n")
+        tool.chmod(0o755)
+
+    def trained(limits: str, **changes: object) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "program.sh"
+        path.write_text(program(script(**changes)))
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOBGEN_CONFIG_DIR": str(tmp_path), "JOBGEN_RESUME_FROM": "", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
+               "SLURMD_NODENAME": "node7", "MASTER_ADDR": "x", "MASTER_PORT": "1"}  # fmt: skip
+        return subprocess.run(["bash", "-c", f"{limits}; exec bash {path} train"], env=env, text=True, capture_output=True, check=False)
+
+    hard = trained("ulimit -l 64", resources__fabric="infiniband")
+    assert (hard.returncode, hard.stdout) == (0, "64\n"), hard.stderr
+    assert "jobgen: warning: node7 may lock 64 KiB of memory (ulimit -l), not unlimited" in hard.stderr
+    assert "slurm.extra: {propagate: NONE}" in hard.stderr
+    assert "PropagateResourceLimitsExcept=MEMLOCK" in hard.stderr
+    soft = trained("ulimit -S -l 64; ulimit -H -l 512", resources__fabric="infiniband")
+    assert (soft.returncode, soft.stdout) == (0, "512\n"), soft.stderr
+    assert "may lock 512 KiB" in soft.stderr
+    given = trained("ulimit -l 64", resources__fabric="infiniband", slurm__extra={"propagate": "NONE"})
+    assert "LimitMEMLOCK=infinity" in given.stderr
+    assert "propagate" not in given.stderr
+    for changes in ({"resources__fabric": "tcp"}, {"resources__fabric": "infiniband", "resources__nodes": 1}, {}):
+        other = trained("ulimit -l 64", **changes)
+        assert (other.returncode, other.stderr) == (0, "")
 
 
 def test_45_caches_are_the_jobs_own_and_local():

@@ -6,6 +6,7 @@ Every process writes ``DIRECTORY/probe-ATTEMPT-RANK.json`` with its arguments an
 
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -27,7 +28,8 @@ def main():
         signal.signal(number, signal.SIG_IGN if deaf else lambda received, _: asked.append(received))
     with open(os.path.join(directory, f"probe-{attempt}-{rank}.json"), "w", encoding="ascii") as file:
         environment = {os.fsdecode(k): os.fsdecode(v) for k, v in os.environb.items()}
-        json.dump({"argv": sys.argv[1:], "env": environment, "host": socket.gethostname(), "pid": os.getpid(), "cwd": os.getcwd()}, file)
+        json.dump({"argv": sys.argv[1:], "env": environment, "host": socket.gethostname(), "pid": os.getpid(), "cwd": os.getcwd(),
+                   "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)}, file)
     step, last = 0, int(option("--max_steps", "0"))
     start = option("--resume_from_checkpoint")
     if start:

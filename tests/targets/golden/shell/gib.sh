@@ -98,6 +98,12 @@ train() {
     --max-restarts=0
     train.py
   )
+  # Slurm hands on the soft limit of the shell that submitted; the node's own is the hard one.
+  ulimit -S -l "$(ulimit -H -l)" 2>/dev/null || true
+  if [ "$(ulimit -l)" != unlimited ] && [ "${SLURM_LOCALID:-0}" = 0 ]; then
+    printf 'jobgen: warning: %s may lock %s KiB of memory (ulimit -l), not unlimited: ' "${SLURMD_NODENAME:-$HOSTNAME}" "$(ulimit -l)" >&2
+    echo 'gcp-gib registers its buffers there, and NCCL then fails in ibv_reg_mr (Cannot allocate memory) or falls back to TCP. slurmd itself has this limit: ask the site for LimitMEMLOCK=infinity in its unit' >&2
+  fi
   exec "${command[@]}"
 }
 
