@@ -46,6 +46,7 @@ def render(job: Job, spec: Spec) -> Artifact:
         host_setup=setup if entrance.inside else (),
         execute=entrance.execute,
         carried=entrance.carried,
+        signal=spec.slurm.signal,
         preflight=_locked_memory(job, spec) if job.rdma else None,
     )
     program = body.document(body.program_text(job, node).text, "END_OF_PROGRAM")
@@ -69,7 +70,7 @@ def render(job: Job, spec: Spec) -> Artifact:
         program=program,
         start=constant(f"srun --kill-on-bad-exit=1 --wait={_wait(job)} ", "checkpoint"),
         interrupt=False,
-        **body.signals(lead),
+        **body.signals(lead, spec.slurm.signal),
         requeue=requeue and job.restarts > 0,
         capped=job.restarts > 0 or not requeue,
         steps=list(_steps_before(job, entrance)),

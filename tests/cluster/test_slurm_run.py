@@ -258,6 +258,21 @@ def test_a_preempted_job_saves_leaves_and_goes_on_where_it_was(slurm, here):
     assert "rank 0: finished at step 60" in log
 
 
+@pytest.mark.parametrize(("name", "number"), [("USR2", 12), ("TERM", 15)])
+def test_the_chosen_signal_arrives_before_the_limit_and_the_job_goes_on(slurm, here, name, number):
+    """Pitfall 66: Slurm itself sends it, every rank hears it, and the restarted attempt begins at the saved step."""
+    job = submit(slurm, here, launch__restarts=3, training__max_steps=120, launch__time_limit="1m", slurm__signal_before="30s", slurm__signal=name,
+                 launch__env={"PROBE_PAUSE": "0.4"})  # fmt: skip
+    assert slurm.wait(job, 240) == "COMPLETED", slurm.log(job)
+    log = slurm.log(job)
+    stopped = re.findall(r"rank (\d): told to stop \((\d+)\) at step (\d+)", log)
+    assert {(rank, told) for rank, told, _ in stopped} == {(str(rank), str(number)) for rank in range(4)}, log
+    assert "requeue: the attempt was ended before the training was" in log
+    resumed = int(re.findall(r"rank 0: start at step (\d+)", log)[1])
+    assert abs(resumed - int(stopped[0][2])) <= 1
+    assert "rank 0: finished at step 120" in log
+
+
 def test_a_late_signal_does_not_undo_success(slurm, here):
     """Pitfall 58: the program said it is done; the signal that comes while it cleans up changes nothing."""
     job = submit(slurm, here, launch__restarts=3, training__max_steps=5, launch__env={"PROBE_SAYS_DONE": "1", "PROBE_LINGERS": "8"})

@@ -508,6 +508,36 @@ def test_65_a_lead_of_more_than_half_the_limit_is_refused():
     refused("65535", launch__time_limit="7d", slurm__signal_before="1d")
 
 
+@pytest.mark.parametrize("signal", ["USR1", "USR2"])
+def test_66_the_signal_is_a_choice(signal):
+    text = script(**TRANSFORMERS, launch__restarts=3, slurm__signal=signal)
+    other = {"USR1": "USR2", "USR2": "USR1"}[signal]
+    assert directives(text)["signal"] == f"B:{signal}@180"
+    assert f"\ntrap on_signal {signal}\ntrap on_term TERM\n" in text
+    assert f"trap '' {signal}\n" in function(program(text), "train")
+    assert f'tell {signal} "$step"' in function(text, "on_signal")
+    assert f"trap '' {signal}\n" in function(text, "no_more_signals")
+    assert other not in text
+
+
+def test_66_sigterm_ahead_of_the_end_is_told_once_and_reaches_the_launcher():
+    text = script(**(APPTAINER | TRANSFORMERS), launch__restarts=3, slurm__signal="TERM")
+    assert directives(text)["signal"] == "B:TERM@180"
+    assert "\ntrap on_signal TERM\n" in text
+    assert "on_term" not in text
+    assert "USR" not in text
+    assert "trap ''" not in program(text)
+    body = function(text, "on_signal")
+    assert "tell TERM" not in body
+    assert body.index('scancel --signal=TERM "$SLURM_JOB_ID"') < body.index("sleep 135") < body.index("tell KILL")
+
+
+def test_66_other_signals_are_refused():
+    with pytest.raises(SpecError, match="USR1"):
+        script(slurm__signal="KILL")
+    refused("slurm.signal", slurm__extra={"signal": "INT@60"})
+
+
 def test_67_a_dependency_that_cannot_be_met_ends_the_job():
     made = directives(script(after=[{"job": "12"}, {"job": "13", "on": "end"}, {"job": "14_2", "on": "failure"}]))
     assert made["dependency"] == "afterok:12,afterany:13,afternotok:14_2"

@@ -23,7 +23,7 @@ def main():
     rank = int(next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "NODE_RANK") if name in os.environ), "0"))
     attempt = int(os.environ.get("JOBGEN_ATTEMPT", "0"))
     asked = []
-    for number in (signal.SIGUSR1, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         deaf = os.environ.get("PROBE_DEAF_AT") == str(attempt)
         signal.signal(number, signal.SIG_IGN if deaf else lambda received, _: asked.append(received))
     with open(os.path.join(directory, f"probe-{attempt}-{rank}.json"), "w", encoding="ascii") as file:
@@ -47,10 +47,10 @@ def main():
             print(f"rank 0: saved {step}", flush=True)
         if asked:
             print(f"rank {rank}: told to stop ({asked[0]}) at step {step}", flush=True)
-            for number in (signal.SIGUSR1, signal.SIGTERM):
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
             sys.exit(int(os.environ.get("PROBE_EXIT_ASKED", "0")))
-    for number in (signal.SIGUSR1, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if rank == 0 and last:
         print(f"rank 0: finished at step {step}", flush=True)

@@ -102,7 +102,7 @@ train() {
   ulimit -S -l "$(ulimit -H -l)" 2>/dev/null || true
   if [ "$(ulimit -l)" != unlimited ] && [ "${SLURM_LOCALID:-0}" = 0 ]; then
     printf 'jobgen: warning: %s may lock %s KiB of memory (ulimit -l), not unlimited: ' "${SLURMD_NODENAME:-$HOSTNAME}" "$(ulimit -l)" >&2
-    echo 'gcp-gib registers its buffers there, and NCCL then fails in ibv_reg_mr (Cannot allocate memory) or falls back to TCP. slurmd itself has this limit: ask the site for LimitMEMLOCK=infinity in its unit' >&2
+    echo 'gcp-gib registers its buffers there, and NCCL then fails in ibv_reg_mr (Cannot allocate memory) or falls back to TCP. write slurm.extra: {propagate: NONE}, or ask the site for PropagateResourceLimitsExcept=MEMLOCK (and for LimitMEMLOCK=infinity of slurmd)' >&2
   fi
   exec "${command[@]}"
 }
