@@ -172,14 +172,15 @@ def _waiting(asked: Sequence[Partition]) -> Iterator[str]:
 
 
 def _cancelling(asked: Sequence[Partition], known: Mapping[str, Partition], wish: Wish) -> Iterator[str]:
-    """A preempted job of such a partition is cancelled for good, whatever ``--requeue`` says."""
+    """``--requeue`` does nothing for a preempted job of such a partition; the script's own requeue does, while it may run."""
     if not wish.requeue or _setting("PreemptType") != "preempt/partition_prio":
         return
     highest = max(_number(one, "PriorityTier") or 0 for one in known.values())
-    found = [one["PartitionName"] for one in asked if "CANCEL" in one.get("PreemptMode", "") and (_number(one, "PriorityTier") or 0) < highest]
-    if found:
-        yield (f"partition {', '.join(found)} has PreemptMode=CANCEL: a preempted job ends there for good, and launch.restarts does not bring it back. "
-               "A follow-up goes on from its last checkpoint: submit the same spec again with --new --set 'after=[{job: HANDLE, on: failure}]'")  # fmt: skip
+    for one in asked:
+        if "CANCEL" in one.get("PreemptMode", "") and (_number(one, "PriorityTier") or 0) < highest:
+            yield (f"partition {one['PartitionName']} has PreemptMode=CANCEL: Slurm does not restart a preempted job there, whatever launch.restarts says; "
+                   f"the script requeues itself if the program has saved and left within the grace time ({one.get('GraceTime', '0')} s). For all other cases queue "
+                   "a follow-up, which goes on from the last checkpoint: submit the same spec with --new --set 'after=[{job: HANDLE, on: failure}]'")  # fmt: skip
 
 
 def _partitions() -> dict[str, Partition]:

@@ -452,3 +452,57 @@ def test_a_partition_that_is_down_is_said_and_the_job_is_taken(cli):
     done = cli.call("submit", cli.spec("maint", slurm__partition="maint"), "--target", "slurm", "--dry-run=server")
     assert done.status == 0, done.err
     assert "warning: partition maint is DOWN" in done.err
+
+
+@pytest.fixture
+def cancelling(slurm):
+    """The partition spot cancels what it preempts."""
+    if os.environ.get("JOBGEN_CLUSTER") != "1":
+        pytest.skip("changes the configuration of the cluster: set JOBGEN_CLUSTER=1")
+    slurm.run("scontrol", "update", "PartitionName=spot", "PreemptMode=CANCEL")
+    try:
+        yield
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=spot", "PreemptMode=REQUEUE")
+
+
+def preempted_in_spot(cli, slurm, **changes):
+    """A job of 60 steps and its follow-up, as submit proposes it; the job is preempted after a checkpoint. Their ids."""
+    spec = cli.spec(
+        "cut", slurm__partition="spot", slurm__extra={"nodelist": "node4"}, launch__restarts=3, launch__entrypoint=str(PROBE),
+        training__framework="transformers", training__versions={"transformers": "4.57.1"}, training__max_steps=60, **changes,
+    )  # fmt: skip
+    done = cli.call("submit", spec, "--target", "slurm")
+    assert done.status == 0, done.err
+    assert "warning: partition spot has PreemptMode=CANCEL" in done.err
+    first = done.out.strip()
+    after = re.search(r"--new --set '(after=\[\{job: )HANDLE(, on: failure\}\])'", done.err)
+    assert after, done.err
+    second = cli.submit(spec, "--new", "--set", f"{after.group(1)}{first}{after.group(2)}")
+    jobs = [cli.status(handle)["job_id"] for handle in (first, second)]
+    slurm.until(jobs[0], lambda: "saved 10" in slurm.log(jobs[0]), 60, "checkpoint")
+    high = "#!/bin/bash\n#SBATCH --partition=high --account=research --exclusive --mem=0 --time=1 --nodelist=node4 --output=/dev/null\nsleep 4\n"
+    slurm.submit(high, cli.folder, env=cli.env)
+    return jobs
+
+
+def test_a_follow_up_goes_on_where_a_cancelled_job_was_preempted(cli, slurm, cancelling):
+    """Pitfall 62: --requeue does nothing there; submit says so, and the job it proposes begins at the saved step."""
+    first, second = preempted_in_spot(cli, slurm, launch__env={"PROBE_DEAF_AT": "0", "PROBE_PAUSE": "0.5"})
+    assert slurm.wait(first) == "PREEMPTED", slurm.log(first)
+    assert slurm.field(first, "Restarts") == "0"
+    saved = [int(step) for step in re.findall(r"saved (\d+)", slurm.log(first))]
+    slurm.until(second, lambda: "rank 0: start at step" in slurm.log(second), 60, "start")
+    assert f"rank 0: start at step {saved[-1]}\n" in slurm.log(second)
+    assert saved[-1] >= 10
+    assert slurm.wait(second) == "COMPLETED", slurm.log(second)
+    assert "rank 0: finished at step 60" in slurm.log(second)
+
+
+def test_a_job_that_saves_within_the_grace_time_needs_no_follow_up(cli, slurm, cancelling):
+    """Pitfall 62: the script's own requeue works there too, and what waited for its failure is dropped."""
+    first, second = preempted_in_spot(cli, slurm)
+    assert slurm.wait(first) == "COMPLETED", slurm.log(first)
+    assert "requeue: the attempt was ended before the training was" in slurm.log(first)
+    assert slurm.field(first, "Restarts") == "1"
+    assert slurm.wait(second) == "CANCELLED"
