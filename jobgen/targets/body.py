@@ -304,8 +304,10 @@ def checkpoints(job: Job, inside: Shell) -> dict[str, Any]:
     resume = list[Shell]()
     if found.mode == "path" and found.path:
         resume.append(constant(f"JOBGEN_RESUME_FROM={quote(found.path).text}", origin))
-        if pattern:
-            resume.append(constant(f'if (( JOBGEN_ATTEMPT > 0 )) && [ -n "$started_from" ]; then {newest}; fi', origin))
+        if pattern:  # what this run saved itself is further on, unless the path goes back to something of its own folder
+            back = found.path.startswith(f"{(found.directory or '').rstrip('/')}/")
+            again = "(( JOBGEN_ATTEMPT > 0 )) && " if back else ""
+            resume.append(constant(f'if {again}[ -n "$started_from" ]; then {newest}; fi', origin))
     elif found.mode == "auto" and pattern:
         resume.append(constant(f'if [ -n "$started_from" ]; then {newest}; fi', origin))
     result["resume"] = resume

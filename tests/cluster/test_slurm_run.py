@@ -388,6 +388,23 @@ def test_a_job_that_is_requeued_by_hand_goes_on(slurm, here):
     assert re.findall(r"rank 0: start at step (\d+)", slurm.log(job))[1] >= "10"
 
 
+def test_a_path_to_resume_from_is_the_start_only(slurm, here):
+    """The first attempt begins at the path, a requeued one and a later job at what the run has saved itself."""
+    old = here / "old" / "checkpoint-7"
+    old.mkdir(parents=True)
+    (old / "trainer_state.json").write_text('{"global_step": 7}')
+    job = submit(slurm, here, launch__restarts=2, training__max_steps=60, checkpoint__resume=str(old))
+    slurm.until(job, lambda: "saved 15" in slurm.log(job), 60, "checkpoint")
+    slurm.run("scontrol", "requeue", job)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    first, second = (int(step) for step in re.findall(r"rank 0: start at step (\d+)", slurm.log(job)))
+    assert first == 7
+    assert second >= 15
+    later = submit(slurm, here, training__max_steps=61, checkpoint__resume=str(old))
+    assert slurm.wait(later) == "COMPLETED", slurm.log(later)
+    assert "rank 0: start at step 60" in slurm.log(later)
+
+
 def test_a_lost_node_costs_at_most_one_checkpoint_interval(slurm, here):
     job = submit(slurm, here, launch__restarts=2, training__max_steps=60)
     slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
