@@ -175,6 +175,21 @@ def test_an_id_that_was_given_to_another_job_is_not_this_one(site):
     assert follow.status(None)[1].phase == "unknown"
 
 
+def test_a_job_id_that_comes_again_brings_nothing_of_the_old_run(site):
+    """A cluster that was set up anew counts from the beginning; submitit would read the old folder of that id."""
+    first = submit()
+    site.queue(row(41, "FAILED", code="768"))
+    site.has("sacct", "echo '41|FAILED|3:0|node1|00:00:05'")
+    assert follow.status(first.handle)[1].phase == "failed"
+    site.queue(row(41, "CANCELLED"))
+    second = submit(new=True)
+    assert (second.job_id, first.job_id) == ("41", "41")
+    assert second.folder != first.folder
+    site.queue(row(41, "RUNNING", comment=f"jobgen:{second.token}"))
+    assert follow.status(second.handle)[1].phase == "running"
+    assert follow.status(first.handle)[1].phase != "running"
+
+
 def test_an_array_is_one_job(site):
     submit()
     site.queue(row(41, "RUNNING", member="3"), row(41, "PENDING", member="4", reason="JobArrayTaskLimit"))

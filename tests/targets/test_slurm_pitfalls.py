@@ -1,7 +1,7 @@
 """Pitfalls of batch scripts for multi-node training, by their numbers in the facts: what a script shows, or is refused.
 
-Those of the submitting command (7, 13, 31, 69-76) are tested with the schedulers; those that only a cluster shows are
-tested again in tests/cluster/test_slurm_run.py.
+Those of the submitting command are tested with the schedulers, those that only a cluster shows again in tests/cluster:
+test_pitfall_table.py names a test for every number.
 """
 
 import re
@@ -548,6 +548,25 @@ def test_68_a_job_does_not_go_on_without_a_node():
     refused("without a node", slurm__extra={"no-kill": True})
     refused("without a node", slurm__srun_args=["--no-kill"])
     refused("without a node", slurm__srun_args=["-k"])
+
+
+# E. What submitit would add ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, False])
+def test_72_an_option_that_is_off_is_left_out_and_spellings_are_one(value):
+    text = script(slurm__extra={"mail_type": "END", "wckey": value, "contiguous": value, "hold": True})
+    assert "--wckey" not in text and "contiguous" not in text
+    assert (directives(text)["mail-type"], directives(text)["hold"]) == ("END", None)
+    refused("append", slurm__extra={"open_mode": "truncate"})
+
+
+def test_76_a_line_of_the_set_up_that_fails_ends_the_job(tmp_path):
+    path = tmp_path / "program.sh"
+    path.write_text(program(script(launch__setup=["false | cat", "echo went on"])))
+    done = subprocess.run(["bash", str(path), "train"], env={"PATH": "/usr/bin:/bin"}, text=True, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert "went on" not in done.stdout
 
 
 # The rest of the artifact --------------------------------------------------------------------------------------------
