@@ -41,7 +41,7 @@ def render(job: Job, spec: Spec) -> Artifact:
     node = body.Node(
         identity=IDENTITY,
         container=entrance.inside,
-        checks=() if entrance.inside else body.mount_checks(job),
+        checks=_cache(job, directory) if entrance.inside else body.mount_checks(job),
         setup=() if entrance.inside else setup,
         host_setup=setup if entrance.inside else (),
         execute=entrance.execute,
@@ -88,6 +88,16 @@ IDENTITY = {
     RunTime.LOCAL_RANK: "$SLURM_LOCALID",
     RunTime.HOST_ADDR: "${SLURMD_NODENAME:-$HOSTNAME}",
 }
+
+
+def _cache(job: Job, directory: str) -> tuple[Shell, ...]:
+    """Downloads in a container go beside the checkpoints unless the image or the spec says where: its home is not mounted,
+    so that each node would fetch the weights again, and what launch.prepare fetched would be gone."""
+    mount = containers.covering(job, directory)
+    if mount is None:
+        return ()
+    folder = quote(f"{mount.target.rstrip('/')}/.cache/huggingface").text
+    return (constant(f'if [ -z "${{HF_HOME:-}}" ]; then export HF_HOME={folder}; fi', mount.origin),)
 
 
 def _locked_memory(job: Job, spec: Spec) -> Shell:

@@ -105,6 +105,23 @@ def test_an_answer_that_sbatch_wrote_is_enough_without_any_question(site):
     assert site.called("sbatch") == site.called("sacct") == []
 
 
+def test_with_a_comment_of_its_own_a_job_is_found_by_its_script(site):
+    """slurm.extra.comment is the user's (a budget, a ticket): it stays, and the receipt finds the job all the same."""
+    script = SCRIPT.replace("true\n", "") + "#SBATCH --comment=budget-7\ntrue\n"
+    site.has("sbatch", "kill -9 $$")
+    with pytest.raises(Unreachable):
+        submit(script)
+    (receipt,) = receipts.every()
+    assert site.called("sbatch") == [f"sbatch --parsable {receipt.folder}/job.sh"]
+    site.queue(f"52|budget-7|{receipt.folder}/job.sh|", "53|budget-7|/elsewhere/job.sh|")
+    assert SlurmScheduler().lookup(receipt) == "52"
+    site.has("sbatch", "echo 54")
+    site.queue()
+    assert submit(script).job_id == "54"
+    site.queue(row(54, "RUNNING", comment="budget-7"))
+    assert follow.status(receipt.handle)[1].phase == "running"
+
+
 def test_of_two_that_arrived_the_later_is_cancelled(site):
     receipt = receipts.create("x", "slurm", "d", {}, {"cluster": "here"})
     site.queue(f"60|jobgen:{receipt.token}||", f"59|jobgen:{receipt.token}||")

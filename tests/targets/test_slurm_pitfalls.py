@@ -376,6 +376,13 @@ def test_45_caches_are_the_jobs_own_and_local():
     assert 'rm -rf -- "/tmp/jobgen-$JOBGEN_JOB_ID"' in batch(text)
 
 
+@pytest.mark.parametrize("case", [PYXIS, APPTAINER])
+def test_45_downloads_in_a_container_are_shared_unless_the_image_says_where(case):
+    body = function(program(script(**case, launch__env={"MINE": "x"})), "enter")
+    assert 'if [ -z "${HF_HOME:-}" ]; then export HF_HOME=/shared/.cache/huggingface; fi' in body
+    assert body.index("export HF_HOME") < body.index("environment")
+
+
 def test_46_heterogeneous_jobs_are_refused():
     refused("het-group", slurm__extra={"het-group": 1})
     refused("node list", slurm__srun_args=["--het-group=0"])

@@ -79,6 +79,7 @@ environment() {
 }
 
 enter() {
+  if [ -z "${HF_HOME:-}" ]; then export HF_HOME=/shared/.cache/huggingface; fi
   NODE_RANK=$SLURM_NODEID
   export LD_LIBRARY_PATH=/usr/local/gib/lib64"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   environment
