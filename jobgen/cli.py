@@ -308,7 +308,7 @@ def _submit(options: argparse.Namespace) -> int:
                 _say(f"would run: {service.command(wanted)}")
                 _print(wanted.artifact.text)
             else:
-                _say(service.try_out(wanted))
+                _say(service.try_out(wanted, _say))
         return DONE
     sent = submit(document, target=options.target, new=options.new, say=_say)
     for receipt in sent:

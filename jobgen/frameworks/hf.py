@@ -135,12 +135,10 @@ def engine_arguments(view: View) -> tuple[dict[str, Any], dict[str, str]]:
     return {}, {}
 
 
-def resume(view: View) -> tuple[dict[str, Any], tuple[Text, ...]]:
-    """Arguments for a given checkpoint, and those for the one that an attempt finds (``checkpoint.resume: auto``)."""
-    mode = view["checkpoint.resume.mode"]
-    if mode == "path":
-        return {"resume_from_checkpoint": view["checkpoint.resume"]}, ()
-    return {}, (("--resume_from_checkpoint",), (Slot.RESUME_FROM,)) if mode == "auto" else ()
+def resume(view: View) -> tuple[Text, ...]:
+    """Arguments for the checkpoint that an attempt starts from: a path of the spec's is its first one only, or a requeued
+    job would begin there again."""
+    return () if view["checkpoint.resume.mode"] == "never" else (("--resume_from_checkpoint",), (Slot.RESUME_FROM,))
 
 
 def options(*given: Option, without: frozenset[str] = frozenset()) -> tuple[Option, ...]:

@@ -155,9 +155,9 @@ def configure(view: View, config: Config) -> Configured:
 def _trainer(view: View, config: Config) -> Configured:
     values = user_values(view, config)
     base = values.pop("deepspeed", None)
-    given, resumed = hf.resume(view)
+    resumed = hf.resume(view)
     extra, variables = hf.engine_arguments(view)
-    values = formats.merged(values, {**hf.arguments(view, values), **extra, **given})
+    values = formats.merged(values, {**hf.arguments(view, values), **extra})
     args = words(*formats.flags(values))
     files: tuple[tuple[str, str], ...] = ()
     if view.engine == "deepspeed":
@@ -180,8 +180,6 @@ def _megatron(view: View, config: Config) -> Configured:
         ]
     name = "mcore_model" if view.at_least((4,)) else "load"
     resumed: tuple[Text, ...] = ()
-    if view["checkpoint.resume.mode"] == "path":
-        owned |= {name: view["checkpoint.resume"], "finetune": False}
-    elif view["checkpoint.resume.mode"] == "auto":
+    if view["checkpoint.resume.mode"] != "never":
         resumed = (("--" + name,), (Slot.RESUME_FROM,), ("--finetune",), ("False",))
     return Configured(args=words(*formats.flags(formats.merged(values, owned))), resume_args=resumed)

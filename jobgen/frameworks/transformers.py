@@ -42,12 +42,12 @@ _OUTSIDE = (
 
 def trainer(view: View, config: Config, file: str = "") -> Configured:
     """A program that takes TrainingArguments (and its own keys beside them): one file of this name, or flags."""
-    given, resumed = hf.resume(view)
+    resumed = hf.resume(view)
     extra, variables = hf.engine_arguments(view)
     values = user_values(view, config)
     base = values.pop("deepspeed", None) if view.engine == "deepspeed" else None
     engine = engines.configure(view, hf=True, base=base if isinstance(base, dict) else None)
-    values = formats.merged(values, {**hf.arguments(view, values), **extra, **given})
+    values = formats.merged(values, {**hf.arguments(view, values), **extra})
     args: list[Text] = []
     if view.engine == "deepspeed" and view.launcher != "accelerate":
         args += [("--deepspeed",), in_config_dir(engines.DEEPSPEED_FILE)]

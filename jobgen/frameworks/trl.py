@@ -89,7 +89,7 @@ def configure(view: View, config: Config) -> Configured:
     done = trainer(view, config, file=FILE)
     objective = view.spec.training.objective
     launch = view.spec.launch
-    if view["checkpoint.resume.mode"] == "auto" and not view.at_least((1, 14, 2)):
+    if view["checkpoint.resume.mode"] != "never" and not view.at_least((1, 14, 2)):
         view.note("the scripts of TRL before 1.14.2 ignore resume_from_checkpoint: a restart begins anew")
     if launch.command is not None:
         return done

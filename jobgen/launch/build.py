@@ -102,6 +102,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
         framework=table.name,
         rendezvous="c10d" if target == "k8s" and spec.kubernetes.elastic and launcher == "torchrun" else started.rendezvous,
         hosts=tuple(resources.hosts),
+        rdma=fabric is not None and fabric.rdma and slurm and resources.nodes > 1,
         environment_script=side.source_script if side else "",
         library_path=tuple(row.name for row in side.library_path) if side else (),
         environment_wait=side.wait_for if side else "",

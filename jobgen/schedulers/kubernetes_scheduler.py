@@ -74,7 +74,7 @@ class KubernetesScheduler:
             reason = reason or f"context {context} leads to {place.server} now, and the job is on {server}"
         raise SchedulerError(f"{receipt.handle} cannot be asked for: {reason}")
 
-    def prepare(self, request: Request) -> dict[str, Any]:
+    def prepare(self, request: Request, say: Say) -> dict[str, Any]:
         """A name that is free: the job's own, else one with a number. What was not submitted from here is in the way."""
         api = self._api(request.details)
         objects = read.parse(request.artifact.text)
@@ -277,7 +277,7 @@ class KubernetesScheduler:
             found[receipt.handle] = kube_status.status(api, jobs[name], pods[name]) if mine else self._gone(receipt, jobs.get(name), pods[name])
         return found
 
-    def try_out(self, request: Request) -> str:
+    def try_out(self, request: Request, say: Say) -> str:
         """Server-side dry run of every object and of the pods."""
         return "\n".join(kube_preview.judged(self._api(request.details), read.parse(request.artifact.text), self.kind))
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-MODELS = 3885322722
+MODELS = 3968689418
 """Checksum of the source this was made from."""
 
 SHAPES: dict[str, Any] = {
@@ -200,6 +200,7 @@ SHAPES: dict[str, Any] = {
         ('container', 'container', ('word', ('none', 'pyxis', 'apptainer')), False, 'none'),
         ('requeue', 'requeue', ('union', (('word', ('auto',)), ('bool',))), False, 'auto'),
         ('signal_before', 'signal_before', ('duration',), False, 180),
+        ('signal', 'signal', ('word', ('USR1', 'USR2', 'TERM')), False, 'USR1'),
         ('gpu_option', 'gpu_option', ('word', ('gpus_per_node', 'gres')), False, 'gpus_per_node'),
         ('srun_args', 'srun_args', ('list', ('str',)), False, []),
         ('master_addr_suffix', 'master_addr_suffix', ('str',), False, ''),

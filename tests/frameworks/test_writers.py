@@ -69,10 +69,9 @@ def test_transformers_file_where_the_user_places_it(written: Any) -> None:
 
 
 def test_resuming_from_a_path_and_never(written: Any) -> None:
-    assert (
-        pairs(written("transformers", {"checkpoint.resume": "/ckpt/other/checkpoint-5"}))["--resume_from_checkpoint"]
-        == "/ckpt/other/checkpoint-5"
-    )
+    given = written("transformers", {"checkpoint.resume": "/ckpt/other/checkpoint-5"})
+    assert given.resume_args == (("--resume_from_checkpoint",), (RESUME,))
+    assert "--resume_from_checkpoint" not in pairs(given)
     assert not written("transformers", {"checkpoint.resume": "never"}).resume_args
 
 
