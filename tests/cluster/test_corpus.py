@@ -198,8 +198,7 @@ def test_every_script_passes_bash_and_shellcheck(slurm: slurm_cluster.Slurm, bes
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Any]:
-    """The API server with a namespace of our own. It stays, emptied: where an aggregated API (Kueue's visibility) does not
-    answer, deleting a namespace takes for ever."""
+    """The API server with a namespace of our own."""
     if not kube.up():
         pytest.skip("no test Kubernetes answers here: tests/cluster/kube-up.sh starts one")
     from jobgen.schedulers import kube_config
@@ -212,7 +211,7 @@ def api() -> Iterator[Any]:
     os.environ.update({name: kube.environment()[name] for name in kept})
     yield Api(kube_config.resolve(None, NAMESPACE))
     os.environ.update({name: value for name, value in kept.items() if value is not None})
-    kube.kubectl("-n", NAMESPACE, "delete", "trainingruntimes", "--all", "--wait=false", check=False)
+    kube.kubectl("delete", "namespace", NAMESPACE, check=False)
     kube.kubectl("delete", "priorityclass", "jobgen-corpus", check=False)
 
 
