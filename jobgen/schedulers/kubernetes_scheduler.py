@@ -155,9 +155,7 @@ class KubernetesScheduler:
             for item in needed:
                 self._make(api, receipt, item)
             _patiently(lambda: api.apply(job, dry_run=True))  # before anything that stays is made
-            for item in objects:
-                if item["kind"] == CLAIM:
-                    kube_preview.claim(api, item, say)
+            kube_preview.claims(api, [item for item in objects if item["kind"] == CLAIM])
             made = _patiently(lambda: self._make(api, receipt, job))
         except Unreachable:
             raise
