@@ -305,12 +305,12 @@ class KubernetesScheduler:
         return f"{'claim' if len(claims) == 1 else 'claims'} {', '.join(claims)} and the checkpoints on {'it' if len(claims) == 1 else 'them'} stay"
 
     def logs(self, receipt: Receipt, rank: int | None, follow: bool, out: Any, say: Say) -> None:
-        """Every pod's output, each line marked with its node."""
-        from jobgen.schedulers.kube_logs import Logs, nodes_and_processes
+        """Every pod's output, each line marked with who wrote it."""
+        from jobgen.schedulers import kube_kept, kube_logs
 
-        nodes, processes = nodes_and_processes(self._objects(receipt), self.kind)
-        name = receipt.details["object"]
-        Logs(self._of(receipt), name, nodes, processes, rank, out, say).copy(follow, lambda: self.status(receipt))
+        api, objects, name = self._of(receipt), self._objects(receipt), receipt.details["object"]
+        kept = kube_kept.Kept(api, read.template(objects, self.kind), name, receipt.created, say)
+        kube_logs.Logs(api, kube_logs.job(objects, self.kind, name), rank, out, say, kept.lines).copy(follow, lambda: self.status(receipt))
 
 
 def _patiently(call: Callable[[], Item]) -> Item:

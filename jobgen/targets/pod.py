@@ -265,6 +265,8 @@ def environment(plan: Plan) -> list[Any]:
         "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
     }
+    if job.launcher in inside.MARKING and job.processes_per_node > 1:
+        values |= {"PET_TEE": "3", "PET_LOG_DIR": f"{inside.WORK}/ranks"}  # each line says which process wrote it
     for row in side.env if side else ():
         values[row.name] = From(row.value, "resources.fabric")
     for variable in job.env:

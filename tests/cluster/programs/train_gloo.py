@@ -55,6 +55,7 @@ def main():
                 history.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)
 
+    print(f"this is rank {rank}", flush=True)
     tell(event="start", step=start, resumed=str(source) if source else None)
     for step in range(start + 1, options.steps + 1):
         optimizer.zero_grad()
