@@ -39,7 +39,7 @@ def checkpoints(place, name):
 
 
 @pytest.mark.parametrize("target", KINDS)
-def test_trains_survives_a_killed_rank_and_ends(cli, target):
+def test_trains_survives_a_killed_rank_and_ends(cli, target, say):
     """Rank 1 kills itself with SIGKILL at step 12 of the first attempt: the rest is trained from the checkpoint at 10."""
     arguments = ["/ckpt/run", "--steps", "20", "--every", "5", "--kill-at", "12"]
     spec = cli.job("run", launch__args=arguments, checkpoint__directory="/ckpt/run")
@@ -64,7 +64,7 @@ def test_trains_survives_a_killed_rank_and_ends(cli, target):
     none = cli.call("logs", handle, "--rank", "4")
     assert none.status == 3
     assert "the job has ranks 0 to 3" in none.err
-    print(f"\n{target}: killed at step 12, resumed at 10, ended at 20 in {time.monotonic() - begun:.0f} s")
+    say(f"{target}: killed at step 12, resumed at 10, ended at 20 in {time.monotonic() - begun:.0f} s")
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
@@ -107,7 +107,7 @@ QUEUE = [
 
 
 @pytest.mark.parametrize("target", KINDS)
-def test_kueue_admits_suspends_and_resumes(cli, target):
+def test_kueue_admits_suspends_and_resumes(cli, target, say):
     """It waits for quota, runs when there is some, is put back by Kueue in the middle, and goes on from its checkpoint."""
     place = cli.namespace
     kube.kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": QUEUE}).replace("NAME", place))
@@ -138,7 +138,7 @@ def test_kueue_admits_suspends_and_resumes(cli, target):
         assert told[-2]["step"] >= 10, told
         assert (told[-1]["event"], told[-1]["step"], told[-1]["world"]) == ("end", 60, 4)
         assert checkpoints(place, "queued")[-1] == 60
-        print(f"\n{target}: waited for quota, was suspended, resumed at step {told[-2]['step']}, ended at 60")
+        say(f"{target}: waited for quota, was suspended, resumed at step {told[-2]['step']}, ended at 60")
     finally:
         for kind, name in (("localqueue", "team"), ("clusterqueue", place), ("resourceflavor", place)):
             kube.kubectl("-n", place, "delete", kind, name, "--wait=false", check=False)
