@@ -2,7 +2,7 @@
 
 # mypy: ignore-errors
 
-CHECKSUM = 2693859419
+CHECKSUM = 3827338010
 """Of the templates this was made from."""
 
 
@@ -164,7 +164,9 @@ def k8s_inside_sh_j2(v, p, s):
         yield p(v['checkpoints'])
         yield '\ntrace=$checkpoints/.jobgen/attempt-$JOBGEN_ATTEMPT\nmkdir -p -- "$trace"\nexport TORCH_FR_DUMP_TEMP_FILE=$trace/nccl_trace_rank_ TORCH_NCCL_DEBUG_INFO_TEMP_FILE=$trace/nccl_trace_rank_\n'
         yield p(s())
-        yield '\n'
+        yield '\n# An operator may delete pods as soon as the job has ended, and their output with them: the last of it stays here.\nrm -rf /jobgen/output /jobgen/ranks\nmkfifo /jobgen/output\ntail -c '
+        yield p(v['kept'])
+        yield ' </jobgen/output >/jobgen/last &\nkeeper=$!\nexec 3>&1 4>&2 > >(exec tee -a /jobgen/output) 2> >(exec tee -a /jobgen/output >&2)\nkeep_output() {\n  status=$?\n  exec >&3 2>&4\n  for (( left = 50; left > 0; left-- )); do # a process that outlives the launcher may still hold the output\n    kill -0 "$keeper" 2>/dev/null || break\n    sleep 0.1\n  done\n  if [ "$status" != 0 ] && [ -w /dev/termination-log ]; then # the processes\' own words rather than their launcher\'s\n    { grep -a \'^\\[default\' /jobgen/last || true; } | tail -c 3000 >/dev/termination-log\n  fi\n  mkdir -p -- "$checkpoints/.jobgen/output" && cp -- /jobgen/last "$checkpoints/.jobgen/output/$JOBGEN_JOB_ID.$JOBGEN_ATTEMPT.$NODE_RANK" || true\n  exit "$status"\n}\ntrap keep_output EXIT\n'
         yield from shell_checkpoints_sh_j2(v, p, s)
     if v['stage']:
         yield '\ncopy() {\n  if [ -d "$1" ]; then\n    mkdir -p -- "$2"\n    cp -a -u -- "$1/." "$2/"\n  else\n    mkdir -p -- "$(dirname -- "$2")"\n    cp -a -u -- "$1" "$2"\n  fi\n}\n'
@@ -224,10 +226,7 @@ def k8s_inside_sh_j2(v, p, s):
             yield p(l_word)
             yield '\n'
         yield ')\n'
-    if v['direct']:
-        yield 'exec "${command[@]}"\n'
-    else:
-        yield 'child=\'\' ended=\'\'\ntrap \'ended=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true\' TERM INT\n"${command[@]}" &\nchild=$!\n[ -z "$ended" ] || kill -TERM "$child" 2>/dev/null || true\nwhile :; do\n  if wait "$child"; then status=0; else status=$?; fi\n  kill -0 "$child" 2>/dev/null || break # a trapped signal makes wait return early\ndone\ntrap - TERM INT\n[ "$status" = 0 ] || exit "$status"\n'
+    yield 'child=\'\' ended=\'\'\ntrap \'ended=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true\' TERM INT\n"${command[@]}" &\nchild=$!\n[ -z "$ended" ] || kill -TERM "$child" 2>/dev/null || true\nwhile :; do\n  if wait "$child"; then status=0; else status=$?; fi\n  kill -0 "$child" 2>/dev/null || break # a trapped signal makes wait return early\ndone\ntrap - TERM INT\n[ "$status" = 0 ] || exit "$status"\n'
     if v['finish']:
         yield '[ "$NODE_RANK" = 0 ] || exit 0\n'
         yield p(s('launch.finish'))
