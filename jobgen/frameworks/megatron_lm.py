@@ -129,11 +129,10 @@ def derived(view: View) -> dict[str, Any]:
 
 
 def sequence_parallel(view: View) -> bool:
-    """As written; auto: with tensor parallelism of a mixture of experts, which needs it."""
+    """As written; auto: with tensor parallelism, as ``effective/activations.py`` counts it (the flag is off by default,
+    and a mixture of experts needs it)."""
     wanted = view["parallelism.sequence_parallel"]
-    if view["parallelism.tensor"] == 1:
-        return False
-    return bool(wanted) if isinstance(wanted, bool) else bool(view["parallelism.expert"] > 1)
+    return view["parallelism.tensor"] > 1 and (wanted if isinstance(wanted, bool) else True)
 
 
 def _dtypes(view: View) -> dict[str, Any]:

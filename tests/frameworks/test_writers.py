@@ -170,6 +170,25 @@ def test_megatron_flags(written: Any) -> None:
     assert ("CUDA_DEVICE_MAX_CONNECTIONS", ("1",)) in done.env
 
 
+@pytest.mark.parametrize(
+    ("framework", "sets", "flag"),
+    [
+        ("megatron-lm", {}, ("--sequence-parallel",)),
+        ("nemo", {}, ("model.sequence_parallel=true",)),
+        ("ms-swift", {"training.backend": "megatron"}, ("--sequence_parallel", "True")),
+    ],
+)
+def test_megatron_is_told_of_the_sequence_parallelism_that_was_counted(written: Any, framework: str, sets: Any, flag: Any) -> None:
+    def asked(**parallelism: Any) -> bool:
+        words = [str(word[0]) for word in written(framework, {**sets, "parallelism": parallelism}).args]
+        return any(tuple(words[i : i + len(flag)]) == flag for i in range(len(words)))
+
+    assert asked(tensor=4)
+    assert asked(tensor=4, sequence_parallel=True)
+    assert not asked(tensor=4, sequence_parallel=False)
+    assert not asked(tensor=1)
+
+
 def test_ms_swift_both_engines(written: Any) -> None:
     done = written("ms-swift", {"parallelism.sharding": "zero3"}, **{"ms-swift": "4.2"})
     assert done.command == (("swift",), ("sft",)) and pairs(done)["--add_version"] == "False"
