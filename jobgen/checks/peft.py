@@ -210,7 +210,7 @@ def parameters_without_dropout(case: Case) -> Outcome | None:
     if not adapters(case) or not target_parameters(spec) or not hugging_face(spec):
         return None
     wrong: dict[str, object] = {}
-    if spec.training.lora.dropout:
+    if case.effective.adapters.dropout:
         wrong["training.lora.dropout"] = 0.0
     if spec.training.lora.use_dora:
         wrong["training.lora.use_dora"] = False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobgen.frameworks import NAMES
+from jobgen.frameworks import NAMES, find
 from jobgen.frameworks.config import read_config
 from jobgen.frameworks.table import Slot
 
@@ -221,6 +221,17 @@ def test_custom_ships_the_users_file_and_the_engines(written: Any) -> None:
     done = written("custom", {"parallelism.sharding": "zero2", "launch.args": ["--config", "{config}"]}, config=config)
     assert {name for name, _ in done.files} == {"my.yaml", "deepspeed.json"}
     assert done.config_file == "my.yaml"
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_a_dropout_that_the_spec_leaves_open_is_left_to_the_framework(written: Any, framework: str) -> None:
+    def said(dropout: float | None) -> str:
+        done = written(framework, {"training.method": "lora", "training.lora": {"dropout": dropout} if dropout is not None else {}})
+        return " ".join([*(text for _, text in done.files), *(str(word) for word in done.args)])
+
+    assert "dropout" not in said(None)
+    owned = [row for row in find(framework).options if row.field == "training.lora.dropout" and row.file != "python"]
+    assert ("dropout" in said(0.07)) is bool(owned)
 
 
 def test_frozen_parts_are_said_only_of_models_that_have_them(written: Any) -> None:
