@@ -47,7 +47,7 @@ def _precision(view: View) -> dict[str, Any]:
         "fp16": {"enabled": precision == "fp16"},
     }
     dtypes = view.spec.training.dtypes
-    if precision == "bf16_pure":
+    if precision == "bf16_pure" and STAGE.get(view["parallelism.sharding"], 0):
         if view.at_least((0, 18, 3), "deepspeed"):
             blocks["bf16"]["bf16_master_weights_and_grads"] = True
             blocks["bf16"]["bf16_optimizer_states"] = True

@@ -20,8 +20,9 @@ OPTIONS = rows(
     row("training.micro_batch_size", "train.micro_batch_size", default=4),
     row("training.global_batch_size", "train.global_batch_size", default=64),
     row("training.sequence_length", "train.max_seq_length"),
-    row("training.precision", "precision",
-        choice({"bf16": "bf16-mixed", "bf16_pure": "bf16-true", "fp16": "16-mixed", "fp32": "32-true"})),
+    row("training.precision.of_method", "precision",
+        choice({"bf16": "bf16-mixed", "bf16_pure": "bf16-true", "fp16": "16-mixed", "fp32": "32-true"}, reads={"16-true": "fp16"}),
+        note="full training is mixed (fp32 weights); adapters are trained in bf16-true, as all of config_hub/finetune"),
     row("training.optimizer.name", "optimizer",
         choice({"adamw": "AdamW", "sgd": "SGD", "adamw_8bit": "bitsandbytes.optim.AdamW8bit"}), default="AdamW"),
     row("training.quantization.type", "quantize", choice({"nf4": "bnb.nf4", "fp4": "bnb.fp4", "int8": "bnb.int8-training"},
@@ -63,6 +64,8 @@ def configure(view: View, config: Config) -> Configured:
     """The YAML and the command of the method."""
     values = laid_over(view, user_values(view, config))
     tuned = view.spec.training.method != "full"
+    if view["training.quantization.type"] is not None and view["training.precision"] == "fp16":
+        values["precision"] = "16-true"  # "Quantization and mixed precision is not supported" (finetune/lora.py)
     owned: dict[str, Any] = {}
     if view["training.lora.target_modules"] == "all-linear":
         owned |= {f"lora_{part}": True for part in _PARTS}

@@ -19,7 +19,7 @@ OPTIONS = rows(
     row("training.sequence_length", "seq-length"),
     row("training.sequence_length", "max-position-embeddings"),
     row("training.objective", "sft", present("sft"), "0.13"),
-    row("training.precision", "bf16", choice({"bf16": True}, also={"bf16_pure": True, "fp8": True})),
+    row("training.precision", "bf16", choice({"bf16": True}, also={"fp8": True})),
     row("training.precision", "fp16", present("fp16")),
     row("training.precision", "fp8-format", choice({"fp8": "hybrid"}, reads={"e4m3": "fp8"})),
     row("training.dtypes.gradients", "main-grads-dtype", choice({"fp32": "fp32", "bf16": "bf16"}), written=False),

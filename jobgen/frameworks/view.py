@@ -205,6 +205,12 @@ def _resume(view: View) -> str:
     return resume if resume in ("auto", "never") else "path"
 
 
+def _precision(view: View) -> str:
+    """The spec's, with what only adapters train: mixed precision keeps nothing in fp32 beside a frozen 16-bit base."""
+    training = view.spec.training
+    return "bf16_pure" if training.precision == "bf16" and training.method != "full" else training.precision
+
+
 def _evaluates(view: View) -> bool | None:
     evaluation = view.spec.training.evaluation
     return True if evaluation is not None and evaluation.every_steps is not None else None
@@ -224,5 +230,6 @@ _DERIVED: Mapping[str, Any] = {
     "checkpoint.strategy": _save_strategy,
     "checkpoint.resume.mode": _resume,
     "training.evaluates": _evaluates,
+    "training.precision.of_method": _precision,
 }
 """Values that follow from several fields; ``resolved`` may give any of them."""

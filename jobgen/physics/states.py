@@ -94,7 +94,7 @@ def _weights(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any], 
         else:
             width = unquantised_bytes(effective)
             frozen_bytes = width * plain.sharded(sizes, shards)
-            if effective.sharded.kind == "fsdp2" and engine(effective) == "fsdp":
+            if engine(effective) == "fsdp":  # frozen weights are stored as those that are trained (states.RULES)
                 frozen_bytes = frozen_bytes * numbers.trainable / width
             words = f"frozen weights x {width:g} B" + _over(shards)
             found.append(Term("weights", "weights", "allocated", ALWAYS, frozen_bytes, words, numbers.source))
@@ -146,7 +146,7 @@ def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any]
     kept = width * trained.sharded(sizes, shards)
     words = f"gradients x {width:g} B" + _over(shards)
     source = table.STATES[name].source
-    if name in ("megatron", "megatron_half"):
+    if name == "megatron":
         return [Term("gradients", "gradients", "allocated", ALWAYS & ~LOAD, kept, words + ", one buffer that stays",
                      "Megatron-LM core/distributed/param_and_grad_buffer.py")]  # fmt: skip
     found = [Term("gradients", "gradients", "allocated", BACKWARD_END | STEP, kept, words, source)]
