@@ -216,6 +216,12 @@ def test_torchtune_litgpt_and_verl(written: Any) -> None:
     assert "actor_rollout_ref.rollout.n=8" in words and "data.train_batch_size=32" in words
 
 
+def test_litgpt_keeps_the_optimizers_arguments(written: Any) -> None:
+    theirs = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.0002}}
+    assert parsed(written("litgpt", {"training.options": {"optimizer": theirs}}), "litgpt.yaml")["optimizer"] == theirs
+    assert parsed(written("litgpt", {"training.optimizer": "sgd", "training.options": {"optimizer": theirs}}), "litgpt.yaml")["optimizer"] == "SGD"
+
+
 def test_custom_ships_the_users_file_and_the_engines(written: Any) -> None:
     config = read_config("lr: 1.0e-5\n", "my.yaml")
     done = written("custom", {"parallelism.sharding": "zero2", "launch.args": ["--config", "{config}"]}, config=config)
