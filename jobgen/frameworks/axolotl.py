@@ -61,6 +61,7 @@ OPTIONS = rows(
     row("training.lora.dropout", "lora_dropout", default=0.0),
     row("training.lora.target_modules", "lora_target_linear", choice({"all-linear": True}), written=False),
     row("training.lora.target_modules", "lora_target_modules", _named_modules, written=False),
+    row("training.lora.target_parameters", "lora_target_parameters", listed, "0.12"),
     row("training.lora.modules_to_save", "lora_modules_to_save", listed),
     row("training.lora.use_dora", "peft_use_dora", choice({True: True}, reads={False: False})),
     row("training.quantization.type", "load_in_4bit", choice({"nf4": True}, also={"fp4": True}), default=False),
@@ -124,7 +125,7 @@ def configure(view: View, config: Config) -> Configured:
     if view.spec.training.method != "full":
         linear = view["training.lora.target_modules"] == "all-linear"
         owned |= (
-            {"lora_target_linear": True} if linear else {"lora_target_modules": view["training.lora.target_modules"]}
+            {"lora_target_linear": True} if linear else {"lora_target_modules": view["training.lora.target_modules"] or None}
         )
     if view["checkpoint.resume.mode"] == "path":
         owned["resume_from_checkpoint"] = view["checkpoint.resume"]

@@ -41,6 +41,7 @@ _TRAINER = hf.options(
     *rows(
         "cli", _SOURCE,
         row("training.packing", "padding_free", flag("padding_free"), "3.5", default=False),
+        row("training.lora.target_parameters", "target_parameters", listed, "3.7.3"),
         row("training.dtypes.weights", "torch_dtype", choice({"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"})),
         row("training.activation_checkpointing.mode", "gradient_checkpointing",
             choice({"full": True, "none": False}, also={"selective": True}), default=True),

@@ -50,6 +50,7 @@ OWN = rows(
     row("training.lora.alpha", "lora_alpha", whole, default=32),
     row("training.lora.dropout", "lora_dropout", default=0.05),
     row("training.lora.target_modules", "lora_target_modules", targets(_ALL_LINEAR)),
+    row("training.lora.target_parameters", "lora_target_parameters", listed, "0.21"),
     row("training.lora.modules_to_save", "lora_modules_to_save", listed),
     row("training.lora.use_dora", "use_dora", choice({True: True}, reads={False: False}), "0.16", default=False),
     row("training.quantization.type", "load_in_4bit", choice({"nf4": True}, also={"fp4": True}), default=False),

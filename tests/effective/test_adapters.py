@@ -43,3 +43,19 @@ def test_trls_own_dropout_stops_adapters_on_parameters() -> None:
     assert "JG608" in stopped
     mended = api.check(load_text(text(**moe, training__lora={"dropout": 0}))).findings
     assert "JG608" not in [f.code for f in mended]
+
+
+@pytest.mark.parametrize(
+    ("framework", "versions", "refused"),
+    [
+        ("trl", {"trl": "0.27.2"}, ""), ("trl", {"trl": "0.20.0"}, "trl >= 0.21"), ("trl", {"trl": "0.27.2", "peft": "0.16.0"}, "peft >= 0.17"),
+        ("axolotl", {"axolotl": "0.13.1"}, ""), ("ms-swift", {"ms-swift": "3.7.0"}, "ms-swift >= 3.7.3"), ("unsloth", {"unsloth": "2026.8.1"}, ""),
+        ("custom", {}, ""), ("llama-factory", {}, "no option"), ("torchtune", {}, "no option"), ("litgpt", {}, "no option"), ("verl", {}, "no option"),
+    ],
+)  # fmt: skip
+def test_experts_are_refused_where_they_cannot_be_written(framework: str, versions: dict[str, str], refused: str) -> None:
+    changes = {"model__name": "Qwen/Qwen3-30B-A3B", "training__method": "lora", "training__framework": framework,
+               "training__versions": {"peft": "0.21.2", **versions}, "resources__gpus_per_node": 8,
+               "training__lora": {"target_modules": ["q_proj", "experts"]}}  # fmt: skip
+    found = [f for f in api.check(load_text(text(**changes))).findings if f.code == "JG610"]
+    assert [refused in f.message for f in found] == ([True] if refused else [])

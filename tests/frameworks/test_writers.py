@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from typing import Any
 
 import pytest
 import yaml
 
+from jobgen.effective.resolve import assume
 from jobgen.frameworks import NAMES, find
 from jobgen.frameworks.config import read_config
 from jobgen.frameworks.table import Slot
+from jobgen.launch.build import build
+from jobgen.spec.document import load_text
 
 CONFIG_DIR, RESUME = Slot.CONFIG_DIR, Slot.RESUME_FROM
 
@@ -227,6 +231,26 @@ def test_custom_ships_the_users_file_and_the_engines(written: Any) -> None:
     done = written("custom", {"parallelism.sharding": "zero2", "launch.args": ["--config", "{config}"]}, config=config)
     assert {name for name, _ in done.files} == {"my.yaml", "deepspeed.json"}
     assert done.config_file == "my.yaml"
+
+
+@pytest.mark.parametrize(
+    ("framework", "file", "key", "modules"),
+    [("trl", "trl.yaml", "lora_target_parameters", "lora_target_modules"), ("axolotl", "axolotl.yaml", "lora_target_parameters", "lora_target_modules")],
+)
+def test_experts_are_parameters_not_modules(framework: str, file: str, key: str, modules: str) -> None:
+    def made(*targets: str) -> dict[str, Any]:
+        text = json.dumps({
+            "name": "x", "model": {"name": "Qwen/Qwen3-30B-A3B"}, "resources": {"gpus_per_node": 8, "gpu": "h100-80gb"},
+            "training": {"method": "lora", "framework": framework, "sequence_length": 4096, "max_steps": 1, "lora": {"target_modules": list(targets)}},
+            "checkpoint": {"directory": "/c"},
+        })  # fmt: skip
+        job = build(assume(load_text(text)).effective)
+        return dict(yaml.safe_load(next(f.content for f in job.files if f.name == file)))
+
+    both = made("q_proj", "experts")
+    assert both[modules] == ["q_proj"] and both[key] == ["experts.gate_up_proj", "experts.down_proj"]
+    assert not made("experts").get(modules) and key in made("experts")
+    assert key not in made("q_proj")
 
 
 @pytest.mark.parametrize("framework", NAMES)
