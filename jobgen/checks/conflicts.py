@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ARGS = "launch.args"
 _MADE = {
+    "training.precision.of_method": "training.precision", "training.lora.target_parameters": "training.lora.target_modules",
     "checkpoint.strategy": "checkpoint.every_steps", "training.evaluates": "training.evaluation.every_steps",
     "checkpoint.resume.mode": "checkpoint.resume", "parallel.nodes": "resources.nodes", "parallel.world": "resources.gpus_per_node",
     "parallel.data": "resources.gpus_per_node", "parallel.shard": "parallelism.sharding",

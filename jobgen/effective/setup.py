@@ -89,6 +89,8 @@ class Adapters(NamedTuple):
     parameters: int
     saved_modules_parameters: int
     """modules_to_save: trained in full beside the adapters."""
+    dropout: float = 0.0
+    """Before each adapter."""
     effects: tuple[Effect, ...] = ()
 
 

@@ -14,16 +14,21 @@ from jobgen.frameworks.write import CONFIG, Configured, laid_over, user_values, 
 
 FILE = "litgpt.yaml"
 
+_NAMES = choice({"adamw": "AdamW", "sgd": "SGD", "adamw_8bit": "bitsandbytes.optim.AdamW8bit"},
+                reads={"torch.optim.AdamW": "adamw", "torch.optim.SGD": "sgd"})  # fmt: skip
+_optimizer = _NAMES._replace(decode=lambda theirs: _NAMES.decode(theirs.get("class_path") if isinstance(theirs, dict) else theirs))
+"""A name, or a class with its arguments (the learning rate among them), which stay as the user writes them."""
+
 OPTIONS = rows(
     "yaml", "LitGPT 0.5.0-0.5.13 finetune/full.py, finetune/lora.py, pretrain.py, args.py",
     row("model.path", "checkpoint_dir"),
     row("training.micro_batch_size", "train.micro_batch_size", default=4),
     row("training.global_batch_size", "train.global_batch_size", default=64),
     row("training.sequence_length", "train.max_seq_length"),
-    row("training.precision", "precision",
-        choice({"bf16": "bf16-mixed", "bf16_pure": "bf16-true", "fp16": "16-mixed", "fp32": "32-true"})),
-    row("training.optimizer.name", "optimizer",
-        choice({"adamw": "AdamW", "sgd": "SGD", "adamw_8bit": "bitsandbytes.optim.AdamW8bit"}), default="AdamW"),
+    row("training.precision.of_method", "precision",
+        choice({"bf16": "bf16-mixed", "bf16_pure": "bf16-true", "fp16": "16-mixed", "fp32": "32-true"}, reads={"16-true": "fp16"}),
+        note="full training is mixed (fp32 weights); adapters are trained in bf16-true, as all of config_hub/finetune"),
+    row("training.optimizer.name", "optimizer", _optimizer, default="AdamW"),
     row("training.quantization.type", "quantize", choice({"nf4": "bnb.nf4", "fp4": "bnb.fp4", "int8": "bnb.int8-training"},
         reads={"bnb.nf4-dq": "nf4", "bnb.fp4-dq": "fp4"}), written=False),
     row("training.lora.rank", "lora_r", default=8),
@@ -63,6 +68,8 @@ def configure(view: View, config: Config) -> Configured:
     """The YAML and the command of the method."""
     values = laid_over(view, user_values(view, config))
     tuned = view.spec.training.method != "full"
+    if view["training.quantization.type"] is not None and view["training.precision"] == "fp16":
+        values["precision"] = "16-true"  # "Quantization and mixed precision is not supported" (finetune/lora.py)
     owned: dict[str, Any] = {}
     if view["training.lora.target_modules"] == "all-linear":
         owned |= {f"lora_{part}": True for part in _PARTS}

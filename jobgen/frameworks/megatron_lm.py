@@ -19,7 +19,7 @@ OPTIONS = rows(
     row("training.sequence_length", "seq-length"),
     row("training.sequence_length", "max-position-embeddings"),
     row("training.objective", "sft", present("sft"), "0.13"),
-    row("training.precision", "bf16", choice({"bf16": True}, also={"bf16_pure": True, "fp8": True})),
+    row("training.precision", "bf16", choice({"bf16": True}, also={"fp8": True})),
     row("training.precision", "fp16", present("fp16")),
     row("training.precision", "fp8-format", choice({"fp8": "hybrid"}, reads={"e4m3": "fp8"})),
     row("training.dtypes.gradients", "main-grads-dtype", choice({"fp32": "fp32", "bf16": "bf16"}), written=False),
@@ -129,11 +129,10 @@ def derived(view: View) -> dict[str, Any]:
 
 
 def sequence_parallel(view: View) -> bool:
-    """As written; auto: with tensor parallelism of a mixture of experts, which needs it."""
+    """As written; auto: with tensor parallelism, as ``effective/activations.py`` counts it (the flag is off by default,
+    and a mixture of experts needs it)."""
     wanted = view["parallelism.sequence_parallel"]
-    if view["parallelism.tensor"] == 1:
-        return False
-    return bool(wanted) if isinstance(wanted, bool) else bool(view["parallelism.expert"] > 1)
+    return view["parallelism.tensor"] > 1 and (wanted if isinstance(wanted, bool) else True)
 
 
 def _dtypes(view: View) -> dict[str, Any]:

@@ -205,6 +205,31 @@ def _resume(view: View) -> str:
     return resume if resume in ("auto", "never") else "path"
 
 
+EXPERTS = "experts"
+"""The target that means all routed experts: 3-D parameters, no modules (``lora.target_modules``)."""
+
+
+def _modules(view: View) -> Any:
+    """LoRA's targets that are modules."""
+    lora = view.spec.training.lora
+    if view.spec.training.method == "full" or not isinstance(lora.target_modules, list):
+        return None if view.spec.training.method == "full" else lora.target_modules
+    return [name for name in lora.target_modules if name != EXPERTS] if EXPERTS in lora.target_modules else lora.target_modules
+
+
+def _parameters(view: View) -> Any:
+    """LoRA's targets that are parameters, by the ends of their names (``resolved``: model.expert_parameters)."""
+    training = view.spec.training
+    asked = training.method != "full" and isinstance(training.lora.target_modules, list) and EXPERTS in training.lora.target_modules
+    return view["model.expert_parameters"] if asked else None
+
+
+def _precision(view: View) -> str:
+    """The spec's, with what only adapters train: mixed precision keeps nothing in fp32 beside a frozen 16-bit base."""
+    training = view.spec.training
+    return "bf16_pure" if training.precision == "bf16" and training.method != "full" else training.precision
+
+
 def _evaluates(view: View) -> bool | None:
     evaluation = view.spec.training.evaluation
     return True if evaluation is not None and evaluation.every_steps is not None else None
@@ -224,5 +249,8 @@ _DERIVED: Mapping[str, Any] = {
     "checkpoint.strategy": _save_strategy,
     "checkpoint.resume.mode": _resume,
     "training.evaluates": _evaluates,
+    "training.precision.of_method": _precision,
+    "training.lora.target_modules": _modules,
+    "training.lora.target_parameters": _parameters,
 }
 """Values that follow from several fields; ``resolved`` may give any of them."""

@@ -125,6 +125,7 @@ def _resolved(effective: Effective) -> dict[str, Any]:
         "model.hidden_size": arch.hidden,
         "model.layers": arch.depth,
         "model.layer_class": arch.module_class or None,
+        "model.expert_parameters": list(dict.fromkeys(f"experts.{m.name}" for m, _ in counts.matrices(arch) if m.part == "expert")),
         "training.gradient_accumulation_steps": layout.accumulation,
     }
 

@@ -48,6 +48,8 @@ def chart(estimate: Estimate, altair: Any) -> Any:
     gpu = estimate.gpu
     rows = []
     for bit, phase in PHASES:
+        if phase not in gpu.phases:
+            continue
         for component in COMPONENTS:
             size = sum(term.bytes for term in gpu.terms if term.component == component and term.phases & bit)
             if size:

@@ -110,7 +110,7 @@ class Lora(Model):
 
     rank: PositiveInt = Field(16, description="rank r of the two factors")
     alpha: float = Field(32, gt=0, description="scale: alpha / rank")
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapter")
+    dropout: float | None = Field(None, ge=0, lt=1, description="dropout before the adapter [the framework's]")
     target_modules: str | list[str] = Field("all-linear", description="all-linear, or module names such as q_proj")
     modules_to_save: list[str] = Field([], description="modules trained and saved in full beside the adapter")
     use_dora: bool = Field(False, description="weight-decomposed adapters")

@@ -19,7 +19,10 @@ from ..physics.specs import effective
         ("llama-factory", "none", "bf16", (4, 4, 4, 0)),
         ("axolotl", "none", "bf16", (2, 2, 2, 0)),
         ("torchtune", "fsdp2", "bf16", (2, 2, 2, 0)),
-        ("litgpt", "fsdp1", "bf16", (2, 2, 2, 0)),
+        ("litgpt", "fsdp1", "bf16_pure", (2, 2, 2, 0)),
+        ("litgpt", "fsdp1", "bf16", (2, 4, 4, 0)),
+        ("fsdp-qlora", "fsdp1", "bf16", (4, 4, 4, 0)),
+        ("trl", "none", "bf16", (4, 4, 4, 0)),
         ("megatron-lm", "zero1", "bf16", (2, 2, 4, 4)),
         ("trl", "fsdp1", "bf16_pure", (2, 2, 2, 0)),
         ("deepspeed", "zero3", "bf16_pure", (2, 2, 2, 2)),
@@ -42,6 +45,19 @@ def test_transformers_5_loads_the_checkpoints_dtype() -> None:
     new = effective(training__framework="transformers", training__versions={"transformers": "5.6.0"}).numbers
     assert (old.trainable, old.autocast_copies) == (4, True)
     assert (new.trainable, new.autocast_copies) == (2, False)
+
+
+def test_trl_loads_what_it_is_told() -> None:
+    told = effective(training__framework="trl", training__options={"dtype": "bfloat16"}).numbers
+    assert (told.trainable, told.autocast_copies) == (2, False)
+    weights = effective(training__framework="ms-swift", training__dtypes={"weights": "fp32"}).numbers
+    assert (weights.trainable, weights.gradients, weights.autocast_copies) == (4, 4, True)
+
+
+def test_deepspeed_keeps_16_bit_masters_since_one_release() -> None:
+    changes = {"training__framework": "deepspeed", "training__precision": "bf16_pure", "parallelism__sharding": "zero3", "resources__gpus_per_node": 8}
+    assert effective(**changes, training__versions={"deepspeed": "0.18.2"}).numbers.master == 4
+    assert effective(**changes, training__versions={"deepspeed": "0.18.3"}).numbers.master == 2
 
 
 def test_the_users_data_types_win() -> None:
