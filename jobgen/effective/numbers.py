@@ -66,7 +66,7 @@ def _engine(effective: Effective, runs_megatron: bool) -> tuple[states.Engine, s
         and training.precision in ("bf16", "fp8")
         and effective.spec.parallelism.sharding == "none"
     )
-    asked = _loads_half(effective) if needs_version else False
+    asked = _loads_half(effective) if needs_version and training.dtypes.weights is None else False
     name, source = states.engine(
         training.framework, effective.spec.parallelism.sharding, training.precision, training.method, asked, runs_megatron
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobgen.physics import checkpointing, cost, layers, modules
+from jobgen.physics import checkpointing, cost, layers, logits, modules
 from jobgen.physics.blocks import Build
 from jobgen.physics.cost import Products, bytes_of
 from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, EVALUATE, FORWARD, LOSS, Term
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jobgen.effective.setup import Effective
 
 AUTOGRAD = "torch.autograd saved tensors of the modules, operation by operation (physics/tape.py, tests/physics/oracles)"
+AUTOCAST = "torch aten/src/ATen/autocast_mode.cpp cached_cast"
 SHARDED = frozenset({"zero1", "zero2", "zero3"})
 _KERNELS = {
     "eager": "eager", "math": "math", "efficient": "efficient", "sdpa": "flash", "flash_attention_2": "flash",
@@ -107,11 +108,15 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         result.append(Term("activations_transfer", "activations", "allocated", FORWARD | LOSS | BACKWARD_START | BACKWARD_END, 2 * one, f"{words}: two layers on the GPU while the rest is on the host", AUTOGRAD))
     else:
         result.append(Term("activations_kept", "activations", "allocated", FORWARD | LOSS | BACKWARD_START, kept * in_flight, f"{words} x microbatches in flight", AUTOGRAD))
-        result.append(Term("activations_kept_end", "activations", "allocated", BACKWARD_END, kept * (in_flight - 1) + one, "one layer, and the other microbatches in flight", AUTOGRAD))
+        left = 2 if effective.sharded.gathered_units > 1 else 1  # where units are gathered ahead the second layer is the fullest moment
+        result.append(Term("activations_kept_end", "activations", "allocated", BACKWARD_END, kept * (in_flight - 1) + left * one, f"{'two layers' if left == 2 else 'one layer'}, and the other microbatches in flight", AUTOGRAD))
     result.append(Term("activations_working", "activations", "allocated", BACKWARD_START | BACKWARD_END, working, "the layer in backward: what is recomputed, and gradients", AUTOGRAD))
     result.append(Term("activations_forward", "activations", "allocated", FORWARD | EVALUATE, forward, "temporaries of one layer's forward pass", AUTOGRAD))
     if not (isinstance(casts, int | float) and casts == 0):
-        result.append(Term("autocast_copies", "weights", "allocated", FORWARD | LOSS, casts, "16-bit copies of the weights that autocast caches until the forward pass ends", "torch aten/src/ATen/autocast_mode.cpp cached_cast"))
+        copies = "16-bit copies of the weights that autocast caches until the forward pass ends"
+        result.append(Term("autocast_copies", "weights", "allocated", FORWARD, casts, copies, AUTOCAST))
+        beyond = cost.larger(casts - logits.backward_beyond_forward(effective, sizes, stage), 0.0)
+        result.append(Term("autocast_copies_loss", "weights", "allocated", LOSS, beyond, copies + ", beyond what the loss's backward needs more", AUTOCAST))
     result.extend(_outside(effective, build, sizes, by, stage))
     return tuple(result)
 
@@ -134,6 +139,9 @@ def _outside(effective: Effective, build: Build, sizes: Sizes, by: Products, sta
     ]
     if build.kernel in ("eager", "math"):
         result.append(Term("causal_mask", "activations", "allocated", phases, build.compute * by.mask, "one mask of tokens x tokens per sequence", "transformers masking_utils.py eager_mask"))
+    if stage.head and build.trained and build.autocast and build.weights != build.compute and logits.pieces(effective) is not None:
+        head = build.compute * effective.arch.vocab * effective.arch.hidden / sizes.tensor
+        result.append(Term("head_copy", "weights", "allocated", LOSS, head, "the head in 16 bit, as autocast multiplied with it", AUTOCAST))
     if stage.head:
         outside = layers.final_norm_profile(effective.arch.hidden, build)
         result.append(Term("final_norm", "activations", "allocated", FORWARD | LOSS, bytes_of(outside.saved, by), "the final norm's and the head's saved inputs", AUTOGRAD))
@@ -160,5 +168,3 @@ def host_bytes(effective: Effective, sizes: Sizes, stage: Stage) -> Number:
         total = total + stage.layers[index] * _weighted(part.kept, by)
     return total * stage.in_flight
 
-
-saved_bytes = host_bytes

@@ -117,7 +117,7 @@ def drops(effective: Effective) -> bool:
     return effective.spec.training.framework in DROPS and effective.batch.padding
 
 
-_STEADY = ("activations_kept", "gradients")
+_STEADY = ("activations_kept", "gradients", "gradients_so_far")
 """Terms whose blocks find their own places again when nothing varies."""
 _MOVING = frozenset({"activations", "logits_and_loss", "communication", "workspace", "gradients"})
 

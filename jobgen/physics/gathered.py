@@ -72,9 +72,9 @@ def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     ahead = (sharded.gathered_units - 1) * layer
     found = [
         Term("gathered", "communication", "allocated", PASS, layer, "the gathered layer at work (its buffer outlives it)", source),
-        Term("prefetched", "communication", "allocated", FORWARD | BACKWARD_START, ahead, "the layer gathered ahead", source),
-        Term("unsharded_gradients", "communication", "allocated", BACKWARD_START | BACKWARD_END, numbers.compute * _experts(effective, sizes, stage),
-             "whole gradients of a layer's experts, made before the rest of the layer", source),
+        Term("prefetched", "communication", "allocated", FORWARD | BACKWARD, ahead, "the layer gathered ahead", source),
+        Term("unsharded_gradients", "communication", "allocated", BACKWARD, numbers.compute * _first_gradients(effective, sizes, stage),
+             "whole gradients of a layer's largest matrix, or of its experts, made before the rest of the layer", source),
         Term("reduced_gradients", "communication", "allocated", BACKWARD_END, numbers.reduce * gradient,
              "gradients of the layer before, whole, in the reduction's dtype, on their way", source),
     ]  # fmt: skip
@@ -98,12 +98,13 @@ def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     return found
 
 
-def _experts(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
-    """Trained elements of the experts of one layer, of those the rank holds."""
+def _first_gradients(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
+    """Trained elements of one layer whose gradients exist while its MLP is in backward: its experts, or one matrix."""
     best: Any = 0.0
     for unit, count in zip(inventory(effective).layers, stage.layers, strict=True):
         if not isinstance(count, int) or count:
-            best = larger(best, (unit.trained.expert - unit.adapters.expert) / (sizes.expert * sizes.expert_tensor))
+            experts = (unit.trained.expert - unit.adapters.expert) / (sizes.expert * sizes.expert_tensor)
+            best = larger(best, larger(experts, unit.matrix / sizes.tensor))
     return best
 
 

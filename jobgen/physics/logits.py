@@ -33,18 +33,19 @@ class Loss(NamedTuple):
     source: str
 
 
-def standard(compute: float, objective: str, converted: bool) -> Loss:
+def standard(compute: float, objective: str, converted: bool, capped: bool) -> Loss:
     """transformers' ForCausalLMLoss: an fp32 copy of the logits, log-softmax, negative log likelihood.
 
-    Backward holds the saved log-softmax, the gradient that nll_loss makes and the one that log_softmax makes, all
+    Soft-capped logits keep the tanh they were made of (modeling_gemma2.py Gemma2ForCausalLM). Backward holds the saved log-softmax, the gradient that nll_loss makes and the one that log_softmax makes, all
     fp32. accelerate's convert_outputs_to_fp32 adds an fp32 copy of the returned logits after the loss was computed.
     """
+    tanh: Parts = (("tanh of the capped logits", compute),) if capped else ()
     made: Parts = (("logits", compute),) if compute == 4 else (("logits", compute), ("logits in fp32", 4))
-    forward: Parts = (*made, ("log-softmax", 4))
-    backward: Parts = (("log-softmax", 4), ("gradient of the likelihood", 4), ("gradient of the logits", 4))
+    forward: Parts = (*tanh, *made, ("log-softmax", 4))
+    backward: Parts = (*tanh, ("log-softmax", 4), ("gradient of the likelihood", 4), ("gradient of the logits", 4))
     moments: tuple[Parts, ...] = (forward, backward)
     if converted:
-        moments = (*moments, (("log-softmax", 4), ("logits", compute), ("returned logits in fp32", 4)))
+        moments = (*moments, (*tanh, ("log-softmax", 4), ("logits", compute), ("returned logits in fp32", 4)))
     if objective in ("dpo", "orpo", "kto"):
         moments = (*moments, (("policy's logits", 4), ("reference model's logits", compute), ("reference model's logits in fp32", 4)))
     return Loss(
@@ -122,7 +123,16 @@ def pieces(effective: Effective) -> Loss | None:
     if framework == "torchtune":
         return output_chunks(compute)
     converted = framework in ("transformers", "trl", "accelerate", "llama-factory", "axolotl", "ms-swift") and training.precision in ("bf16", "fp16")
-    return standard(compute, training.objective, converted)
+    return standard(compute, training.objective, converted, effective.arch.logit_softcap)
+
+
+def backward_beyond_forward(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
+    """Bytes by which the loss's fullest moment exceeds its forward pass, when what lived in forward only is gone."""
+    loss = pieces(effective)
+    if loss is None or not stage.head or effective.spec.training.objective in WITHOUT_VOCABULARY:
+        return 0.0
+    most = max(sum(size for _, size in parts) for parts in loss.moments)
+    return (most - loss.evaluation) * sizes.micro * sizes.sequence * effective.arch.vocab
 
 
 def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:

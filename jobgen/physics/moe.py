@@ -71,17 +71,18 @@ def experts(tape: Tape, build: Build, x: Value, weights: Value, layer: Layer) ->
         extra = [tape.value(m.copies * m.inputs * m.outputs, size, "fixed_expert", grad=False) for m in (first, second)]
     if build.expert_adapters:
         extra = [tape.value(m.copies * m.inputs * m.outputs, size, "fixed_expert", grad=False) for m in (first, second)]
-    keeps = build.trained or (build.quantized_keeps_input and build.quantized_experts)
+    merged = [each.cost for each in extra] if build.expert_adapters else [cost.ZERO, cost.ZERO]  # gradients, for the adapters
+    keeps = build.trained or build.expert_adapters or (build.quantized_keeps_input and build.quantized_experts)
     indices = tape.value(k, 8, "row", grad=False)
     rows = tape.op([x], k * first.inputs, x.bytes, "row", extra=[indices])
     rows = blocks.cast(tape, rows, size)
-    wide = tape.op([rows], k * first.outputs, size, "row_tensor", [*([rows] if keeps else []), *extra[:1]], kind="addmm")
+    wide = tape.op([rows], k * first.outputs, size, "row_tensor", [*([rows] if keeps else []), *extra[:1]], backward=merged[0], kind="addmm")
     product = (
         blocks.gated(tape, build, wide, layer.activation, k * ffn, "row_tensor")
         if layer.gated
         else blocks.activation(tape, wide, layer.activation)
     )
-    out = tape.op([product], k * second.outputs, size, "row", [*([product] if keeps else []), *extra[1:]], kind="addmm")
+    out = tape.op([product], k * second.outputs, size, "row", [*([product] if keeps else []), *extra[1:]], backward=merged[1], kind="addmm")
     if build.style.weighted_inside:
         return tape.op([out, weights], second.outputs, size, "sequence", [weights], extra=[tape.value(k, 8, "row", grad=False)])
     wide_size = max(size, weights.bytes)

@@ -8,7 +8,7 @@ from jobgen.effective.numbers import engine, megatron, unquantised_bytes
 from jobgen.effective.sharding import MIXED_FLAT
 from jobgen.frameworks import states as table
 from jobgen.frameworks import zero
-from jobgen.physics.arrays import divided_up, smaller
+from jobgen.physics.arrays import divided_up, larger, smaller
 from jobgen.physics.inventory import NOTHING, Bulk, Inventory, Unit, inventory
 from jobgen.physics.ledger import (
     ALWAYS,
@@ -71,7 +71,7 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
     if effective.spec.training.method == "full":
         trained = trained._replace(vocabulary=trained.vocabulary + padding)
     if numbers.gradients:
-        found.extend(_gradients(effective, sizes, units, trained))
+        found.extend(_gradients(effective, sizes, stage, units, trained))
     found.extend(_optimizer(effective, sizes, units, trained, inventory(effective)))
     return tuple(term for term in found if not isinstance(term.bytes, int | float) or term.bytes > 0)
 
@@ -122,7 +122,7 @@ def _over(shards: Any) -> str:
     return f" / {shards} ranks" if isinstance(shards, int) and shards > 1 else ""
 
 
-def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any], ...], trained: Bulk) -> list[Term]:
+def _gradients(effective: Effective, sizes: Sizes, stage: Stage, units: tuple[tuple[Unit, Any], ...], trained: Bulk) -> list[Term]:
     numbers, stepped, sharded = effective.numbers, effective.stepped, effective.sharded
     if stepped.in_backward:
         largest = max(unit.matrix for unit, _ in units)
@@ -149,11 +149,22 @@ def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any]
     if name == "megatron":
         return [Term("gradients", "gradients", "allocated", ALWAYS & ~LOAD, kept, words + ", one buffer that stays",
                      "Megatron-LM core/distributed/param_and_grad_buffer.py")]  # fmt: skip
-    found = [Term("gradients", "gradients", "allocated", BACKWARD_END | STEP, kept, words, source)]
     several = 1 * (sizes.accumulation > 1)
+    missing = width * (1 - several) * _last(effective, stage).sharded(sizes, shards)
+    found = [
+        Term("gradients", "gradients", "allocated", STEP, kept, words, source),
+        Term("gradients_so_far", "gradients", "allocated", BACKWARD_END, larger(kept - missing, 0.0),
+             words + (", all but those that backward makes last" if not isinstance(several, int) or not several else ""), source),
+    ]  # fmt: skip
     if not isinstance(several, int) or several:
         found.append(Term("gradients_accumulated", "gradients", "allocated", FORWARD | LOSS | BACKWARD_START, several * kept,
                           words + ", kept from the micro-steps before", source))  # fmt: skip
+    if sharded.kind in ("none", "zero1", "zero2") and effective.arch.tied and stage.embedding and stage.head:
+        twice = numbers.gradients * inventory(effective).embedding.trained.local(sizes)
+        temporary = 0.0 if offloaded else stepped.temporary_bytes * trained.sharded(sizes, sizes.optimizer_shards)
+        found.append(Term("tied_gradients", "gradients", "allocated", STEP, larger(twice - temporary, 0.0),
+                          "the tied embedding's gradient from the head, and that from the input, until they are added; beyond the step's temporaries",
+                          "torch/csrc/autograd/input_buffer.cpp"))  # fmt: skip
     if sharded.kind == "none" and _is_more(sizes.data, 1):
         found.append(Term(
             "ddp_buckets", "communication", "allocated", RUNNING, kept, f"DDP's buckets hold every gradient once more x {numbers.gradients:g} B",
@@ -168,6 +179,21 @@ def _gradients(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any]
             "DeepSpeed stage_1_and_2.py step, stage3.py _prepare_sub_group: gradients are copied to the master's dtype",
         ))  # fmt: skip
     return found
+
+
+def _last(effective: Effective, stage: Stage) -> Bulk:
+    """Elements whose gradients do not exist yet when the end of backward is at its fullest.
+
+    That is in the first layer, or, where units are gathered ahead, in the second: there one more is gathered. What FSDP
+    keeps in the root unit is reduced after all layers (torch _fully_shard/_fsdp_state.py _root_post_backward_final_callback),
+    and so is the embedding everywhere, unless it is the head as well.
+    """
+    found, sharded = inventory(effective), effective.sharded
+    layer = min((unit.trained for unit in found.layers), key=lambda trained: trained.whole)
+    layers = layer.times(2 if sharded.gathered_units > 1 else 1)
+    if sharded.root_gathered:
+        return total(held(effective, stage)[len(found.layers) :], "trained") + layers
+    return layers + found.embedding.trained if stage.embedding and found.head.elements.whole else layers
 
 
 def _flat(effective: Effective, units: tuple[tuple[Unit, Any], ...]) -> Bulk:

@@ -159,16 +159,19 @@ def cancel(receipt: Receipt, grace_seconds: float = 40.0) -> None:
     """SIGTERM to the whole job, SIGKILL after the grace."""
     folder = receipt.folder
     write(folder / "cancelled", "")
-    if not alive(folder):
-        return
+    group, deadline = None, time.monotonic() + grace_seconds
+    while alive(folder) and time.monotonic() < deadline:
+        if group is None and (group := _group(folder)) is not None:  # a run that has just begun has no group yet
+            _signal_group(group, signal.SIGTERM)
+        time.sleep(0.1)
+    if group is not None and alive(folder):
+        _signal_group(group, signal.SIGKILL)
+
+
+def _group(folder: Path) -> int | None:
     with contextlib.suppress(FileNotFoundError, ValueError):
-        group = int((folder / "group").read_text())
-        _signal_group(group, signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while alive(folder) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        if alive(folder):
-            _signal_group(group, signal.SIGKILL)
+        return int((folder / "group").read_text())
+    return None
 
 
 def log_files(receipt: Receipt) -> Iterator[Path]:

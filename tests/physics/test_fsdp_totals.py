@@ -16,9 +16,6 @@ from jobgen.physics.stages import sizes, stages
 from jobgen.spec.document import load_text
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "oracles" / "fsdp.jsonl").read_text().splitlines()]
-SUMMED = {("mistralai/Mistral-7B-v0.1", 2, True), ("meta-llama/Llama-3.1-8B", 2, True)}
-"""Two ranks and short stacks: a layer's working set, its whole gradients and the reduction of the layer before stand in
-one phase although the tracker (one stream, no overlap) sees them one after the other; the estimate is above it."""
 
 
 def name(row: dict[str, Any]) -> str:
@@ -43,5 +40,4 @@ resources: {{gpus_per_node: {case["world"]}, gpu: h100-80gb}}
     numbers = sizes(setup)
     terms = estimate.stage_terms(setup, numbers, stages(setup, numbers)[0])
     predicted = max(alive(terms, bit, ("allocated",)) for bit, _ in PHASES)
-    above = 0.10 if (case["model"], case["world"], case["checkpointing"]) in SUMMED else 0.05
-    assert 0.95 * row["peak"] <= predicted <= (1 + above) * row["peak"]
+    assert 0.98 * row["peak"] <= predicted <= 1.02 * row["peak"]

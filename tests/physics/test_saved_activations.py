@@ -120,7 +120,7 @@ def test_the_loss_peak(row: dict[str, Any]) -> None:
     arch = models.load(case["model"])
     micro = case.get("micro", 1)
     made = build(case, arch, 1)
-    loss = logits.standard(made.compute, "sft", converted=False)
+    loss = logits.standard(made.compute, "sft", converted=False, capped=arch.logit_softcap)
     kept = sum(row["layers"]) + row["outside"].get("final norm", 0) + row["outside"].get("head", 0)
     worst = max(sum(size for _, size in moment) for moment in loss.moments)
     predicted = kept + worst * micro * SEQUENCE * arch.vocab

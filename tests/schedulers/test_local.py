@@ -193,7 +193,7 @@ def test_a_state_folder_that_cannot_be_written_is_said_so(monkeypatch, tmp_path)
 
 def test_a_run_whose_supervisor_was_killed_is_still_live_and_can_be_cancelled():
     receipt = submit("echo started; sleep 60\n")
-    while not (receipt.folder / "output.log").exists() or b"started" not in (receipt.folder / "output.log").read_bytes():
+    while not (receipt.folder / "group").exists() or b"started" not in (receipt.folder / "output.log").read_bytes():
         time.sleep(0.05)
     group = int((receipt.folder / "group").read_text())
     supervisor = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])

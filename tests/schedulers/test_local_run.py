@@ -48,7 +48,7 @@ class Here:
     def slower(self):
         """Long enough to be disturbed."""
         path = self.folder / "tiny-local.yaml"
-        path.write_text(path.read_text().replace("--save-every, \"20\"", '--save-every, "10", --seconds-per-step, "0.2"'))
+        path.write_text(path.read_text().replace("--save-every, \"20\"", '--save-every, "10", --seconds-per-step, "0.1"'))
         return self
 
     def call(self, *arguments, timeout=180):
