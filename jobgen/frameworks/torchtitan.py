@@ -39,7 +39,7 @@ OPTIONS = rows(
     row("training.activation_checkpointing.policy", "activation_checkpoint.selective_ac_option", choice({"ops": "op"}), until="0.3", group="policy"),
     row("training.compile", "training.compile", yes_no, until="0.2", group="compile", default=False),
     row("training.compile", "compile.enable", yes_no, since="0.2", group="compile", default=False),
-    row("training.loss", "parallelism.disable_loss_parallel", _loss, until="0.3", default=False),
+    row("training.loss.written", "parallelism.disable_loss_parallel", _loss, until="0.3", default=False),
     row("training.max_steps", "training.steps", default=10000),
     row("training.data.workers", "training.dataloader.num_workers", since="0.2.1", until="0.3", group="workers", default=0),
     row("training.data.workers", "dataloader.num_workers", since="0.3", group="workers", default=0),

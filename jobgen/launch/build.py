@@ -125,6 +125,8 @@ def _resolved(effective: Effective) -> dict[str, Any]:
         "model.layer_class": arch.module_class or None,
         "model.expert_parameters": list(dict.fromkeys(f"experts.{m.name}" for m, _ in counts.matrices(arch) if m.part == "expert")),
         "training.gradient_accumulation_steps": layout.accumulation,
+        "training.steps": effective.batch.steps,
+        "training.tokens_per_step": effective.batch.tokens_per_step,
     }
 
 

@@ -100,3 +100,8 @@ def test_where_there_is_no_default_a_job_without_one_is_warned_of_and_a_whole_on
 def test_programs_of_the_users_own_have_their_own_rate() -> None:
     for framework in ("custom", "accelerate", "unsloth", "nemo", "torchtune"):
         assert not found("JG331", training__framework=framework)
+
+
+def test_steps_of_the_users_own_beside_an_amount_of_data() -> None:
+    (said,) = found("JG703", training__data={"tokens": 1e9}, training__options={"max_steps": 100})
+    assert "max_steps: 100" in said.message and "training.data" in said.message

@@ -142,3 +142,15 @@ def test_buckets_that_are_written_are_those_that_are_counted() -> None:
     assert zero.buckets(3, 4096).reduce_bucket_size == 4096**2
     now = effective(training__framework="transformers", parallelism__sharding="zero2", resources__gpus_per_node=8)
     assert now.sharded.bucket_bytes == 2 * 500_000_000 * 2
+
+
+def test_torchtitan_cuts_the_loss_unless_the_user_asks_for_a_whole_one() -> None:
+    base = {"training__framework": "torchtitan", "parallelism__tensor": 2, "parallelism__sharding": "fsdp2", "resources__gpus_per_node": 8}
+    old = {"training__versions": {"torchtitan": "0.2.0"}}
+
+    def loss(**changes: Any) -> str:
+        return assume(load_text(text(**base, **changes))).effective.activations.loss
+
+    assert loss(**old) == "vocab_parallel"
+    assert loss(**old, training__loss="standard") == "standard"
+    assert loss(training__versions={"torchtitan": "0.3.0"}, training__loss="standard") == "vocab_parallel", "0.3 has no switch"
