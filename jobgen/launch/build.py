@@ -120,6 +120,7 @@ def _resolved(effective: Effective) -> dict[str, Any]:
         "parallel.data": layout.data,
         "parallel.shard": layout.shard,
         "parallel.nodes": layout.nodes,
+        "model.arch": arch,
         "model.hidden_size": arch.hidden,
         "model.layers": arch.depth,
         "model.layer_class": arch.module_class or None,

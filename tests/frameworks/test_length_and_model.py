@@ -132,3 +132,40 @@ def test_torchtitans_own_loss_is_left_alone() -> None:
     assert switched() is None
     assert switched(training__loss="standard") is True
     assert switched(training__loss="vocab_parallel") is False
+
+
+OLD = {"torchtitan": "0.2.0"}
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "flavor"),
+    [("meta-llama/Llama-3.1-8B", "llama3", "8B"), ("Qwen/Qwen3-30B-A3B", "qwen3", "30B-A3B"), ("deepseek-ai/DeepSeek-V3", "deepseek_v3", "671B")],
+)
+def test_torchtitan_is_told_the_registered_model_of_the_architecture(model: str, name: str, flavor: str) -> None:
+    found = said(job("torchtitan", model__name=model, training__versions=OLD))
+    assert (found["model.name"], found["model.flavor"]) == (name, flavor)
+    assert found["checkpoint.initial_load_in_hf"] is True
+    assert "checkpoint.initial_load_in_hf" not in said(job("torchtitan", model__init="random", training__versions=OLD))
+    mine = said(job("torchtitan", training__versions=OLD, training__options={"model.flavor": "8B_flex"}))
+    assert mine["model.flavor"] == "8B_flex"
+
+
+def test_torchtitan_is_told_no_model_that_it_does_not_register() -> None:
+    assert "model.flavor" not in said(job("torchtitan", model__name="Qwen/Qwen2.5-7B", training__versions=OLD))
+    assert "model.flavor" not in said(job("torchtitan", model__name="Qwen/Qwen3-8B", training__versions={"torchtitan": "0.1.0"}))
+
+
+def test_megatron_is_told_the_architecture() -> None:
+    found = flags(job("megatron-lm"))
+    sizes = {"num_layers": "32", "hidden_size": "4096", "ffn_hidden_size": "14336", "num_attention_heads": "32", "num_query_groups": "8", "kv_channels": "128"}
+    assert sizes.items() <= found.items()
+    assert {"group_query_attention", "swiglu", "disable_bias_linear", "untie_embeddings_and_output_weights"} <= found.keys()
+    assert (found["normalization"], found["position_embedding_type"], found["hidden_dropout"]) == ("RMSNorm", "rope", "0.0")
+    assert not {"add_qkv_bias", "qk_layernorm", "num_experts"} & found.keys()
+    sparse = flags(job("megatron-lm", model__name="Qwen/Qwen3-30B-A3B"))
+    assert (sparse["num_experts"], sparse["moe_router_topk"], sparse["moe_ffn_hidden_size"]) == ("128", "8", "768") and "qk_layernorm" in sparse
+    tied = flags(job("megatron-lm", model__name="Qwen/Qwen2.5-0.5B"))
+    assert "add_qkv_bias" in tied and "untie_embeddings_and_output_weights" not in tied
+    assert flags(job("megatron-lm", training__options={"hidden_dropout": 0.1, "num-layers": 4}))["num_layers"] == "4"
+    assert "num_layers" not in flags(job("megatron-lm", model__name="deepseek-ai/DeepSeek-V3"))
+    assert "num_layers" not in flags(job("megatron-lm", training__options={"use-checkpoint-args": True}))
