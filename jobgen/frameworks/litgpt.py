@@ -23,7 +23,8 @@ _FINETUNES = frozenset({"sft"})
 
 OPTIONS = rows(
     "yaml", "LitGPT 0.5.0-0.5.13 finetune/full.py, finetune/lora.py, pretrain.py, args.py",
-    row("model.path", "checkpoint_dir"),
+    row("model.path", "checkpoint_dir", objectives=_FINETUNES),
+    row("model.path", "initial_checkpoint_dir", says_nothing, objectives=frozenset({"pretrain"}), written=False),
     row("training.micro_batch_size", "train.micro_batch_size", default=4),
     row("training.global_batch_size", "train.global_batch_size", default=64),
     row("training.sequence_length", "train.max_seq_length"),
@@ -86,6 +87,8 @@ def configure(view: View, config: Config) -> Configured:
     elif not tuned:
         mode = view["checkpoint.resume.mode"]
         owned["resume"] = {"auto": "auto", "never": False}.get(mode, view["checkpoint.resume"])
+    if pretrain:
+        values = _pretrained(view) | values
     text = formats.yaml(formats.merged(values, owned))
     command = "pretrain" if pretrain else "finetune_lora" if tuned else "finetune_full"
     done = Configured(files=((FILE, text),), config_file=FILE)
@@ -101,3 +104,15 @@ def _length(view: View, pretrain: bool) -> dict[str, Any]:
         return {}
     tokens = view["training.tokens_per_step"] or view["training.global_batch_size"] * view["training.sequence_length"]
     return {"train.max_tokens": steps * tokens} if pretrain else {"train.epochs": steps}
+
+
+def _pretrained(view: View) -> dict[str, Any]:
+    """pretrain knows no checkpoint_dir: it takes the name of a model that LitGPT has (its own or the hub's), and weights to
+    begin with only where it does not resume ("Can't provide both `--resume` and `--initial_checkpoint_dir`")."""
+    model = view.spec.model
+    found: dict[str, Any] = {"model_name": model.name.rpartition("/")[2]} if model.name else {}
+    if model.init == "pretrained":
+        if view["checkpoint.resume.mode"] == "never":
+            return found | {"initial_checkpoint_dir": view["model.path"]}
+        view.note("litgpt pretrain resumes or begins with weights, not both: write checkpoint.resume: never, or it trains from random weights")
+    return found

@@ -169,3 +169,12 @@ def test_megatron_is_told_the_architecture() -> None:
     assert flags(job("megatron-lm", training__options={"hidden_dropout": 0.1, "num-layers": 4}))["num_layers"] == "4"
     assert "num_layers" not in flags(job("megatron-lm", model__name="deepseek-ai/DeepSeek-V3"))
     assert "num_layers" not in flags(job("megatron-lm", training__options={"use-checkpoint-args": True}))
+
+
+def test_litgpt_pretrain_takes_a_name_not_a_folder() -> None:
+    anew = said(job("litgpt", training__objective="pretrain", model__init="random"))
+    assert anew["model_name"] == "Llama-3.1-8B" and "checkpoint_dir" not in anew and "initial_checkpoint_dir" not in anew
+    further = said(job("litgpt", training__objective="pretrain", checkpoint__resume="never", model__path="/m/llama"))
+    assert further["initial_checkpoint_dir"] == "/m/llama"
+    assert any("random weights" in note for note in job("litgpt", training__objective="pretrain").notes)
+    assert "checkpoint_dir" in said(job("litgpt"))
