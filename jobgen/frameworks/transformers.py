@@ -28,16 +28,18 @@ TABLE = Framework(
 
 def configure(view: View, config: Config) -> Configured:
     """Everything as flags, which every HfArgumentParser takes, or as one file where the user places ``{config}``."""
-    outside = [path for path in _OUTSIDE if view[path] not in (None, [], "none")]
+    outside = [path for path in _OUTSIDE if view[path] not in (None, [], "none", "pretrained")]
     if outside:
         view.note(f"TrainingArguments hold no {', '.join(outside)}: the program must follow the spec")
+    config = config._replace(values={"do_train": True, **config.values})  # the Trainer's own examples train nothing without it
     return trainer(view, config, file=PurePath(config.file).name if asks_for_config(view.spec) else "")
 
 
 _OUTSIDE = (
-    "training.attention", "training.packing", "training.freeze", "training.lora", "training.quantization",
-    "training.dtypes.weights",
+    "model.path", "model.revision", "model.init", "training.objective", "training.sequence_length", "training.attention",
+    "training.packing", "training.freeze", "training.lora", "training.quantization", "training.dtypes.weights", "training.reference",
 )  # fmt: skip
+"""Fields of which TrainingArguments have no word."""
 
 
 def trainer(view: View, config: Config, file: str = "") -> Configured:

@@ -21,7 +21,7 @@ class View:
 
     Sections that have no meaning for this job read as None: ``training.lora`` of a full fine-tuning,
     ``training.quantization`` without quantised weights, ``training.rollout`` of objectives that do not generate,
-    ``training.data.epochs`` beside ``max_steps``.
+    ``training.data.epochs`` where steps decide.
     """
 
     def __init__(
@@ -68,6 +68,13 @@ class View:
     def layout(self) -> Layout:
         """How the ranks are laid out."""
         return layout(self.spec)
+
+    @property
+    def counts_epochs(self) -> bool:
+        """The user wrote epochs, and the framework counts them: its own data set then says how many steps they are."""
+        training = self.spec.training
+        asked = training.max_steps is None and training.data is not None and "epochs" in training.data.model_fields_set
+        return asked and any(self._meant(row) and row.written and row.field == "training.data.epochs" for row in self.table.options)
 
     @property
     def launcher(self) -> str:
@@ -181,9 +188,24 @@ def _freeze(view: View) -> Sequence[str] | None:
     return parts if parts or view["model.multimodal"] else None
 
 
-def _epochs(view: View) -> float | None:
+def _steps(view: View) -> int | None:
+    """As written; else those that the amount of data makes (``resolved``: training.steps), unless epochs say it."""
     training = view.spec.training
-    return None if training.max_steps is not None or training.data is None else training.data.epochs
+    if training.max_steps is not None:
+        return training.max_steps
+    steps: int | None = None if view.counts_epochs else view["training.steps"]
+    return steps
+
+
+def _loss(view: View) -> str | None:
+    """The loss, where the user asks for one."""
+    training = view.spec.training
+    return training.loss if "loss" in training.model_fields_set else None
+
+
+def _epochs(view: View) -> float | None:
+    data = view.spec.training.data
+    return None if data is None or view["training.max_steps"] is not None else data.epochs
 
 
 def _weights(view: View) -> str | None:
@@ -243,7 +265,9 @@ _DERIVED: Mapping[str, Any] = {
     "parallel.shard": _layout("shard"),
     "training.gradient_accumulation_steps": _layout("accumulation"),
     "training.global_batch_size": _layout("global_batch"),
+    "training.max_steps": _steps,
     "training.data.epochs": _epochs,
+    "training.loss.written": _loss,
     "training.freeze": _freeze,
     "model.path": _weights,
     "checkpoint.strategy": _save_strategy,

@@ -122,11 +122,14 @@ def _resolved(effective: Effective) -> dict[str, Any]:
         "parallel.data": layout.data,
         "parallel.shard": layout.shard,
         "parallel.nodes": layout.nodes,
+        "model.arch": arch,
         "model.hidden_size": arch.hidden,
         "model.layers": arch.depth,
         "model.layer_class": arch.module_class or None,
         "model.expert_parameters": list(dict.fromkeys(f"experts.{m.name}" for m, _ in counts.matrices(arch) if m.part == "expert")),
         "training.gradient_accumulation_steps": layout.accumulation,
+        "training.steps": effective.batch.steps,
+        "training.tokens_per_step": effective.batch.tokens_per_step,
     }
 
 

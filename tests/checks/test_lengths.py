@@ -100,3 +100,26 @@ def test_where_there_is_no_default_a_job_without_one_is_warned_of_and_a_whole_on
 def test_programs_of_the_users_own_have_their_own_rate() -> None:
     for framework in ("custom", "accelerate", "unsloth", "nemo", "torchtune"):
         assert not found("JG331", training__framework=framework)
+
+
+def test_steps_of_the_users_own_beside_an_amount_of_data() -> None:
+    (said,) = found("JG703", training__framework="trl", training__data={"tokens": 1e9}, training__options={"max_steps": 100})
+    assert "max_steps: 100" in said.message and "training.data" in said.message
+
+
+def test_a_model_that_the_framework_is_not_told() -> None:
+    old = {"training__framework": "torchtitan", "training__versions": {"torchtitan": "0.2.0"}}
+    assert not found("JG867", **old, model__name="meta-llama/Llama-3.1-8B")
+    assert "debug model" in found("JG867", **old, model__name="Qwen/Qwen2.5-7B")[0].message
+    (other,) = found("JG867", **old, model__name="meta-llama/Llama-3.1-8B", training__options={"model.flavor": "70B"})
+    assert "llama3 70B is trained" in other.message
+    new = {"training__framework": "torchtitan", "training__versions": {"torchtitan": "0.3.0"}, "model__name": "meta-llama/Llama-3.1-8B"}
+    assert "module: llama3, config: llama3_8b" in found("JG867", **new)[0].fix
+    assert not found("JG867", **new, training__options={"module": "llama3", "config": "llama3_8b"})
+    assert "deepseek_v3" in found("JG867", training__framework="megatron-lm", model__name="deepseek-ai/DeepSeek-V3")[0].message
+
+
+def test_megatron_keeps_every_checkpoint() -> None:
+    (all_,) = found("JG840", training__framework="megatron-lm", model__name="meta-llama/Llama-3.1-8B", training__max_steps=1000,
+                    checkpoint={"directory": "/c", "every_steps": 100, "keep": 2})  # fmt: skip
+    assert "all 10 are kept" in all_.message

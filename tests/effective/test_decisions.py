@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jobgen.frameworks import states, zero
@@ -142,3 +144,14 @@ def test_buckets_that_are_written_are_those_that_are_counted() -> None:
     assert zero.buckets(3, 4096).reduce_bucket_size == 4096**2
     now = effective(training__framework="transformers", parallelism__sharding="zero2", resources__gpus_per_node=8)
     assert now.sharded.bucket_bytes == 2 * 500_000_000 * 2
+
+
+def test_torchtitan_cuts_the_loss_unless_the_user_asks_for_a_whole_one() -> None:
+    def loss(version: str, **more: Any) -> str:
+        made = effective(training__framework="torchtitan", training__versions={"torchtitan": version}, parallelism={"sharding": "fsdp2", "tensor": 2},
+                         resources__gpus_per_node=8, **more)  # fmt: skip
+        return made.activations.loss
+
+    assert loss("0.2.0") == "vocab_parallel"
+    assert loss("0.2.0", training__loss="standard") == "standard"
+    assert loss("0.3.0", training__loss="standard") == "vocab_parallel", "0.3 has no switch"

@@ -156,7 +156,7 @@ def test_torchtitan_toml(written: Any) -> None:
     assert file["training"]["local_batch_size"] == 16, "a pipeline's microbatches are in the local batch"
     assert file["parallelism"]["pipeline_parallel_microbatch_size"] == 2
     assert file["training"]["global_batch_size"] == 2 * 8 * 2
-    assert (file["job"]["dump_folder"], file["checkpoint"]["folder"]) == ("/ckpt", "job")
+    assert (file["job"]["dump_folder"], file["checkpoint"]["folder"]) == ("/ckpt/job", "checkpoint")
     assert file["checkpoint"]["enable"] is True and file["activation_checkpoint"]["mode"] == "selective"
 
 
