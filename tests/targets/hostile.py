@@ -99,7 +99,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "axolotl": {"framework": "axolotl", "launcher": "torchrun", "method": "lora"},
     "llama-factory": {"framework": "llama-factory", "launcher": None},
     "deepspeed": {"framework": "deepspeed", "launcher": "deepspeed"},
-    "torchtitan": {"framework": "torchtitan", "launcher": "torchrun", "options": {"module": "llama3", "config": "llama3_8b"}},
+    "torchtitan": {"framework": "torchtitan", "launcher": "torchrun"},
     "megatron": {"framework": "megatron-lm", "launcher": "torchrun"},
     **{name: {"framework": "custom", "launcher": "torchrun"} for name in SWEEPS},
 }
@@ -114,11 +114,11 @@ def base(target: str, context: str, place: Path) -> dict[str, Any]:
     """A spec without hostile values."""
     chosen = CONTEXTS[context]
     spec: dict[str, Any] = {
-        "name": "hostile",
+        "name": "hostile", "ignore": ["JG867"],
         "target": target,
         "model": {"config": str(ROOT / "examples" / "tiny" / "config.json"), "init": "random"},
         "training": {"method": chosen.get("method", "full"), "framework": chosen["framework"], "sequence_length": 64, "max_steps": 4,
-                     "objective": chosen.get("objective", "pretrain"), "options": chosen.get("options", {})},
+                     "objective": chosen.get("objective", "pretrain"), "options": {}},
         "resources": {"nodes": 1 if target in ("hosts", "local") else 2, "gpus_per_node": 2, "gpu": {"name": "h100-80gb"}, "fabric": "tcp",
                       "memory_per_node": "64GiB", "cpus_per_node": 8},
         "checkpoint": {"directory": f"{place}/ckpt", "every_steps": 2, "keep": 2},
