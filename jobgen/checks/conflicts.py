@@ -20,7 +20,7 @@ _MADE = {
     "training.precision.of_method": "training.precision", "training.lora.target_parameters": "training.lora.target_modules",
     "checkpoint.strategy": "checkpoint.every_steps", "training.evaluates": "training.evaluation.every_steps",
     "checkpoint.resume.mode": "checkpoint.resume", "parallel.nodes": "resources.nodes", "parallel.world": "resources.gpus_per_node",
-    "parallel.data": "resources.gpus_per_node", "parallel.shard": "parallelism.sharding", "training.loss.written": "training.loss",
+    "parallel.data": "resources.gpus_per_node", "parallel.shard": "parallelism.sharding",
 }  # fmt: skip
 """Values that follow from several fields, with the field that a user would change."""
 

@@ -110,8 +110,7 @@ def loss(effective: Effective) -> Loss:
     if megatron(effective) or training.framework == "megatron-deepspeed":
         return "vocab_parallel"
     if training.framework == "torchtitan" and effective.spec.parallelism.tensor > 1:
-        written = "loss" in training.model_fields_set and not effective.versions["torchtitan"] >= (0, 3)
-        switched_off = written or flag(effective.spec, "parallelism.disable_loss_parallel")
+        switched_off = flag(effective.spec, "parallelism.disable_loss_parallel")
         return "standard" if switched_off else "vocab_parallel"
     return "standard"
 

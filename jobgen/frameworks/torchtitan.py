@@ -19,7 +19,8 @@ _every = Codec(
     lambda value: ABSENT if value is None else str(value),
     lambda value: int(value) if str(value).isdigit() else UNDECIDED,
 )
-_loss = choice({"standard": True, "vocab_parallel": False})
+_loss = choice({"vocab_parallel": False}, reads={True: "standard"})
+"""Its cross entropy is cut over the vocabulary whenever tensors are: ``standard`` leaves it alone."""
 
 OPTIONS = rows(
     "toml", "torchtitan 0.1.0-0.3.0 config_manager.py, config/job_config.py",
@@ -41,7 +42,7 @@ OPTIONS = rows(
     row("training.activation_checkpointing.policy", "activation_checkpoint.selective_ac_option", choice({"ops": "op"}), until="0.3", group="policy"),
     row("training.compile", "training.compile", yes_no, until="0.2", group="compile", default=False),
     row("training.compile", "compile.enable", yes_no, since="0.2", group="compile", default=False),
-    row("training.loss.written", "parallelism.disable_loss_parallel", _loss, until="0.3", default=False),
+    row("training.loss", "parallelism.disable_loss_parallel", _loss, until="0.3", default=False),
     row("training.max_steps", "training.steps", default=10000),
     row("training.data.workers", "training.dataloader.num_workers", since="0.2.1", until="0.3", group="workers", default=0),
     row("training.data.workers", "dataloader.num_workers", since="0.3", group="workers", default=0),

@@ -197,12 +197,6 @@ def _steps(view: View) -> int | None:
     return steps
 
 
-def _loss(view: View) -> str | None:
-    """The loss, where the user asks for one."""
-    training = view.spec.training
-    return training.loss if "loss" in training.model_fields_set else None
-
-
 def _epochs(view: View) -> float | None:
     data = view.spec.training.data
     return None if data is None or view["training.max_steps"] is not None else data.epochs
@@ -267,7 +261,6 @@ _DERIVED: Mapping[str, Any] = {
     "training.global_batch_size": _layout("global_batch"),
     "training.max_steps": _steps,
     "training.data.epochs": _epochs,
-    "training.loss.written": _loss,
     "training.freeze": _freeze,
     "model.path": _weights,
     "checkpoint.strategy": _save_strategy,

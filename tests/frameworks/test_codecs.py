@@ -17,7 +17,6 @@ from jobgen.spec.models import Spec
 DERIVED: dict[str, Any] = {
     "parallel.world": st.integers(1, 10**5),
     "training.evaluates": st.just(True),
-    "training.loss.written": st.sampled_from(["standard", "liger", "chunked", "vocab_parallel"]),
     "training.lora.target_parameters": st.just(["experts.gate_up_proj", "experts.down_proj"]),
     "training.precision.of_method": st.sampled_from(["bf16", "bf16_pure", "fp16", "fp32", "fp8"]),
     "checkpoint.strategy": st.sampled_from(["steps", "epochs"]),

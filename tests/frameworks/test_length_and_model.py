@@ -130,7 +130,8 @@ def test_torchtitans_own_loss_is_left_alone() -> None:
         return file(made, "torchtitan.toml")["parallelism"].get("disable_loss_parallel")
 
     assert switched() is None
-    assert switched(training__loss="standard") is True
+    assert switched(training__loss="standard") is None
+    assert switched(training__options={"parallelism.disable_loss_parallel": True}) is True
     assert switched(training__loss="vocab_parallel") is False
 
 
