@@ -18,6 +18,7 @@ from jobgen.spec.problem import SpecError as SpecError
 from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
+    from jobgen.checks.forks import Made
     from jobgen.checks.registry import Finding, Severity
     from jobgen.physics.estimate import Estimate
     from jobgen.physics.levers import Lever
@@ -114,6 +115,12 @@ def estimate(document: Document, *, environment: Mapping[str, str] | None = None
     return physics(assumed.effective)._replace(assumed_versions=dict(assumed.chosen()))
 
 
+def largest(document: Document, *, environment: Mapping[str, str] | None = None) -> tuple[Document, Estimate]:
+    """The job of a spec that needs most GPU memory, and its estimate (of a sweep the largest point, else the job)."""
+    every = [(point, estimate(point, environment=environment)) for point in points(document)]
+    return max(every, key=lambda each: each[1].gpu.device)
+
+
 def levers(document: Document, now: Estimate, *, environment: Mapping[str, str] | None = None) -> tuple[Lever, ...]:
     """The changes that would save most GPU memory against the estimate ``now``, largest first."""
     from jobgen.effective.resolve import assume
@@ -138,29 +145,45 @@ def target_of(document: Document, target: str | None) -> str:
 
 def render(document: Document, *, target: str | None = None, node_rank: int | None = None) -> Artifact:
     """The artifact of a checked spec; Refused on an error-severity finding that ``ignore`` does not name."""
-    from jobgen.effective.resolve import assume, beside
-    from jobgen.launch.build import build
+    from jobgen.checks.run import findings, verdict
+    from jobgen.effective.resolve import facts, known
     from jobgen.launch.job import Unrenderable
-    from jobgen.targets import render as write
 
     chosen = target_of(document, target)
     if document.spec.sweep is not None:
         place, count = document.locate("sweep"), len(points(document))
         fix = "submit it, see them all with submit --dry-run=client, or render the job without it: --set sweep=null"
         raise SpecError([Problem(place.file, place.line, place.column, "sweep", f"a sweep is {count} jobs, and this would be the script of one", fix, "JG003")], document.sources)
-    report = check(document, target=chosen)
+    made = _made(document, chosen, node_rank)
+    found = findings(document, facts(document), known(document), target=chosen, made=made)
+    report = Report(document.file, document.sources, verdict(found), found)
     if report.refused:
         raise Refused(report)
+    if isinstance(made.error, Unrenderable):
+        place = document.locate(made.error.path)
+        raise SpecError(
+            [Problem(place.file, place.line, place.column, made.error.path, made.error.why, made.error.fix, "JG003")], document.sources
+        ) from None
+    if made.artifact is None:
+        raise made.error or AssertionError("neither an artifact nor a reason")
+    return made.artifact
+
+
+def _made(document: Document, target: str, node_rank: int | None) -> Made:
+    """The job written once, for the rules that judge it and for the answer; what stands against it waits until they spoke."""
+    from jobgen.checks.forks import Made
+    from jobgen.effective.resolve import assume, beside
+    from jobgen.launch.build import build
+    from jobgen.targets import render as write
+
+    job = None
     try:
-        job = build(assume(document).effective, chosen, beside(document, "."))
+        job = build(assume(document).effective, target, beside(document, "."))
         if node_rank is not None:
             job = job._replace(only_node=node_rank)
-        return write(chosen, job, document.spec)
-    except Unrenderable as error:
-        place = document.locate(error.path)
-        raise SpecError(
-            [Problem(place.file, place.line, place.column, error.path, error.why, error.fix, "JG003")], document.sources
-        ) from None
+        return Made(job, write(target, job, document.spec))
+    except Exception as error:  # of a spec that is refused anyway, or said after the check
+        return Made(job, None, error)
 
 
 def read(source: str, sets: Sequence[str], stdin: IO[bytes] | None = None) -> Document:

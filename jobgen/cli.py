@@ -7,6 +7,7 @@ cannot be read; 3 the scheduler said no or could not be reached; 4 the job faile
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import io
 import os
@@ -45,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # artifacts and JSON, whatever the locale
     try:
         status = command(options)
-        sys.stdout.flush()
+        _flush()
         return status
-    except BrokenPipeError:
+    except BrokenPipeError:  # only a log that is followed: what else is printed has a status of its own
         _drop_output()
         return DONE
     except KeyboardInterrupt:
@@ -55,6 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         return _explained(error)
+
+
+def _flush() -> None:
+    """A reader that has gone (``| head``) changes nothing about what the command found."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
 
 
 def _drop_output() -> None:
@@ -95,7 +104,10 @@ def _say(message: str) -> None:
 
 
 def _print(message: str) -> None:
-    sys.stdout.write(message if message.endswith("\n") else message + "\n")
+    try:
+        sys.stdout.write(message if message.endswith("\n") else message + "\n")
+    except BrokenPipeError:
+        _drop_output()
 
 
 def _load(options: argparse.Namespace) -> Document:
@@ -176,10 +188,14 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from jobgen.api import estimate, levers
+    from jobgen.api import largest, levers
 
-    document, environment = _load(options), _environment(options)
-    result = estimate(document, environment=environment)
+    if options.plot:
+        _judge_plot(options.plot)
+    written, environment = _load(options), _environment(options)
+    document, result = largest(written, environment=environment)
+    if written.spec.sweep is not None:
+        _say(f"jobgen: a sweep; this is {document.spec.name}, which needs most GPU memory")
     if result.gpu.capacity == float("inf"):
         _say(f"jobgen: no GPU {document.spec.resources.gpu.name!r} in the catalogue and no memory given, so there is no verdict (jobgen gpus lists them)")
     if options.format == "json":
@@ -200,6 +216,16 @@ def _estimate(options: argparse.Namespace) -> int:
         except NoChart as error:
             raise Unusable(str(error)) from None
     return DONE
+
+
+def _judge_plot(path: str) -> None:
+    """What cannot be drawn is said before anything is printed."""
+    from jobgen.show.plot import NoChart, ready
+
+    try:
+        ready(path)
+    except NoChart as error:
+        raise Unusable(str(error)) from None
 
 
 def _judge_node_rank(document: Document, options: argparse.Namespace) -> None:
@@ -229,7 +255,7 @@ def _render(options: argparse.Namespace) -> int:
         _print(explained(artifact))
         return DONE
     if options.output in (None, "-"):
-        sys.stdout.write(artifact.text)
+        _print(artifact.text)
         return DONE
     _write(options.output, artifact.text, executable=artifact.text.startswith("#!"))
     _say(f"wrote {options.output}")
@@ -261,9 +287,12 @@ def _write(path: str, text: str, *, executable: bool) -> None:
         os.umask(mask)
         os.chmod(temporary, (0o777 if executable else 0o666) & ~mask)
         os.replace(temporary, real)
-    except OSError as error:
-        os.unlink(temporary)
-        raise Unusable(f"cannot write {path}: {error.strerror}") from None
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise Unusable(f"cannot write {path}: {error.strerror}") from None
+        raise
 
 
 def _submit(options: argparse.Namespace) -> int:
@@ -279,12 +308,12 @@ def _submit(options: argparse.Namespace) -> int:
                 _say(f"would run: {service.command(wanted)}")
                 _print(wanted.artifact.text)
             else:
-                _say(service.try_out(wanted))
+                _say(service.try_out(wanted, _say))
         return DONE
     sent = submit(document, target=options.target, new=options.new, say=_say)
     for receipt in sent:
         _print(receipt.handle)
-    sys.stdout.flush()
+    _flush()
     if not options.watch:
         return DONE
     from jobgen.schedulers.follow import watch

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -101,6 +102,48 @@ def test_standard_input_is_a_spec():
     status, out, _ = run("estimate", "-", "--format", "json", stdin=GOOD.replace("./configs", str(EXAMPLES / "configs")).encode())
     assert status == 0
     assert json.loads(out)["schema"] == "jobgen.estimate/1"
+
+
+@pytest.mark.parametrize("format_", ["json", "text"])
+def test_a_reader_that_goes_away_does_not_turn_a_refusal_into_success(format_):
+    call = f"{sys.executable} -m jobgen.cli check {SPEC} --set training.micro_batch_size=512 --format {format_} | true; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", call], capture_output=True, check=False).returncode == 1
+
+
+@pytest.mark.parametrize("path", ["model.config", "training.config", "launch.code.files.0"])
+@pytest.mark.parametrize("kind", ["/dev/zero", "fifo"])
+def test_what_a_spec_refers_to_is_a_file_of_bounded_size(path, kind, tmp_path):
+    name = kind
+    if kind == "fifo":
+        name = str(tmp_path / "pipe")
+        os.mkfifo(name)
+    key, value = ("launch.code", f"{{files: [{name}]}}") if "files" in path else (path, name)
+    status, out, err = run("render", SPEC, "--target", "slurm", "--set", f"{key}={value}")
+    assert (status in (1, 2), out) == (True, "")
+    assert "not a regular file" in err
+
+
+def test_a_chart_that_cannot_be_drawn_is_said_before_anything_is_printed(tmp_path):
+    status, out, err = run("estimate", SPEC, "--plot", tmp_path / "chart.doc")
+    assert (status, out) == (2, "")
+    assert ".svg, .html or .png" in err
+
+
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    assert run("render", SPEC, "--target", "slurm", "-o", tmp_path / "job.sh")[0] == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_estimate_of_a_sweep_is_that_of_its_largest_job():
+    status, out, err = run("estimate", SPEC, "--set", "sweep={grid: {training.micro_batch_size: [1, 8, 2]}}", "--format", "json")
+    alone = run("estimate", SPEC, "--set", "training.micro_batch_size=8", "--format", "json")[1]
+    assert status == 0
+    assert json.loads(out)["gpu"] == json.loads(alone)["gpu"]
+    assert "a sweep; this is llama-3.1-8b-lora-micro-batch-size-8, which needs most GPU memory" in err
 
 
 def test_estimate_is_done_whatever_the_verdict():

@@ -123,6 +123,11 @@ class Arch(NamedTuple):
     router_buffers: int = 0
     """Elements of the routers' correction biases that transformers holds as buffers: in checkpoints, never trained."""
     max_positions: int = 0
+    """The longest sequence that its positions are made for, with the scaling of RoPE that its configuration asks for."""
+    rotary_base: float = 0.0
+    """Base of RoPE; 0: the configuration does not say."""
+    norm_epsilon: float = 0.0
+    """Added under the root of RMSNorm; 0: the configuration does not say."""
     layer_norm: bool = False
     """LayerNorm (mean and variance, bias) rather than RMSNorm."""
     learned_positions: bool = False

@@ -26,6 +26,12 @@ class UnknownFabric(Unknown):
 
     kind = "fabric"
 
+    def __init__(self, name: str, stem: str) -> None:
+        super().__init__(name, nearest(stem, [each for each in names() if each != "none"]))  # a word, not a misspelt network
+
+    def _message(self) -> str:
+        return super()._message() if self.nearest else f"unknown fabric {self.name!r}; known: {', '.join(names())}"
+
 
 class BadFabric(ValueError):
     """A profile file that cannot be used; the message names the key."""
@@ -153,11 +159,11 @@ def find(name: str, beside: Path | None = None) -> Fabric:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = (beside or Path()) / name
         if not path.is_file():
-            raise UnknownFabric(name, nearest(path.stem, names()))
+            raise UnknownFabric(name, path.stem)
         return _load(path)
     path = FOLDER / f"{name.lower().replace('_', '-')}.yaml"
     if not path.is_file():
-        raise UnknownFabric(name, nearest(name, names()))
+        raise UnknownFabric(name, name)
     return _load(path)
 
 

@@ -17,6 +17,7 @@ from jobgen.catalog.errors import (
     UnknownModel,
     nearest,
 )
+from jobgen.spec.source import read_regular
 
 __all__ = [
     "BadConfig",
@@ -88,7 +89,7 @@ def read_config(path: str | Path) -> dict[str, object]:
         if not file.exists():
             raise BadConfig(f"{file.parent} holds no config.json")
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_regular(file, "utf-8-sig")
     except FileNotFoundError:
         raise BadConfig(f"{file} does not exist") from None
     except UnicodeDecodeError:

@@ -154,6 +154,17 @@ def pins(framework: str, version: str | Version, extras: Collection[str] = ()) -
     return found
 
 
+TAKEN_AS_FOUND = {"axolotl": frozenset({"torch", "xformers", "vllm"})}
+"""Libraries whose installed release a source distribution takes (axolotl setup.py parse_requirements); what its metadata
+names is the one it falls back on."""
+
+
+def firm(framework: str, version: str | Version, library: str) -> bool:
+    """The release insists on its range of a library; else it only brings that release where none is installed."""
+    items = requirements(framework, version).get(library, ())
+    return library not in TAKEN_AS_FOUND.get(framework, ()) or not all(item.source.startswith("sdist") for item in items)
+
+
 def excluded(framework: str, version: str | Version, library: str) -> tuple[Range, ...]:
     """Releases of a library that a framework's release rules out one by one (``!=``), on Linux, without extras."""
     items = requirements(framework, version).get(library, ())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from jobgen.checks.case import Case
 from jobgen.checks.registry import Example, Outcome, rule
-from jobgen.checks.settings import number, on
+from jobgen.checks.settings import number, on, setting
 from jobgen.checks.words import gb, hours
 from jobgen.effective.options import trainer
 
+KEEPS_ALL = frozenset({"megatron-lm"})
+"""Frameworks without a word for checkpoint.keep (Megatron-LM core 0.18 training/arguments.py leaves most_recent_k out)."""
 LITTLE = 20e9
 """Bytes of checkpoints that fill no disk."""
 MARGIN = 60
@@ -35,7 +37,8 @@ def keeps_everything(case: Case) -> Outcome | None:
     The save that fills it fails, often hours later and for other jobs too.
     """
     spec = case.spec
-    if spec.checkpoint.keep is not None or spec.checkpoint.directory is None or not periodic(case):
+    kept = spec.checkpoint.keep is not None and spec.training.framework not in KEEPS_ALL
+    if kept or spec.checkpoint.directory is None or not periodic(case) or setting(case, "save-retain-interval") is not None:
         return None
     if spec.training.framework in ("axolotl", "torchtitan") or number(case, "save_total_limit"):
         return None  # they keep 4 and 10 by default
@@ -45,6 +48,11 @@ def keeps_everything(case: Case) -> Outcome | None:
     if saves is not None and (saves < 3 or saves * found.storage.size < LITTLE):
         return None
     count = f"all {saves} are kept, {gb(saves * found.storage.size)}" if saves else f"all are kept, {gb(found.storage.size)} each"
+    if spec.training.framework in KEEPS_ALL:
+        path = "checkpoint" if spec.checkpoint.keep is None else "checkpoint.keep"
+        return Outcome(path, f"Megatron-LM has no flag for the number of checkpoints: {count}",
+                       "write a larger checkpoint.every_steps, or training.options: {save-retain-interval: N} where the release has it "
+                       "(a multiple of every_steps: the others are deleted, but the last)")  # fmt: skip
     return Outcome("checkpoint", f"checkpoint.keep is not written: {count}", "write checkpoint.keep: 3", {"checkpoint.keep": 3})
 
 

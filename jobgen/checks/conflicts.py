@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ARGS = "launch.args"
 _MADE = {
+    "training.precision.of_method": "training.precision", "training.lora.target_parameters": "training.lora.target_modules",
     "checkpoint.strategy": "checkpoint.every_steps", "training.evaluates": "training.evaluation.every_steps",
     "checkpoint.resume.mode": "checkpoint.resume", "parallel.nodes": "resources.nodes", "parallel.world": "resources.gpus_per_node",
     "parallel.data": "resources.gpus_per_node", "parallel.shard": "parallelism.sharding",
@@ -118,6 +119,9 @@ def _scalar(value: Any) -> Any:
 def _conflicts(case: Case, config: Config) -> Iterator[write.Conflict]:
     spec = case.spec
     if not case.framework.options or not (spec.training.options or config.values):
-        return iter(())
+        return
     known: Mapping[str, Known] = case.effective.memo.known
-    return write.conflicts(spec, case.framework, None, known, config)
+    steps = {"training.steps": case.effective.batch.steps}
+    for one in write.conflicts(spec, case.framework, steps, known, config):
+        made_by_data = one.path == "training.max_steps" and spec.training.max_steps is None and one.ours is not None
+        yield one._replace(path="training.data", meant=None) if made_by_data else one

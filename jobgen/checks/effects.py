@@ -55,6 +55,8 @@ def _outcome(effect: Effect) -> Outcome:
     if effect.id == "no_offload_without_sharding":
         return Outcome(effect.path, f"{effect.ignored} is ignored: {effect.instead}", f"remove {effect.path}, or shard: parallelism.sharding: zero2",
                        {effect.path: "none"})  # fmt: skip
+    if effect.path.startswith("offload."):
+        return Outcome(effect.path, f"{effect.ignored} is ignored: {effect.instead}", f"remove {effect.path}", {effect.path: "none"})
     if effect.id == "sdpa_is_eager":
         return Outcome(effect.path, f"{effect.ignored} is ignored: {effect.instead}", "write training.attention: eager, or flash_attention_2 where the model has it",
                        {effect.path: "eager"})  # fmt: skip

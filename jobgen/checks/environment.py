@@ -32,6 +32,8 @@ DEBUGGING: Mapping[str, tuple[frozenset[str], str]] = {
     "NCCL_P2P_DISABLE": (frozenset(("1",)), "sends through host memory between GPUs that NVLink or PCIe joins"),
     "NCCL_SHM_DISABLE": (frozenset(("1",)), "hides a small /dev/shm behind slow sockets"),
 }  # fmt: skip
+CLEARED = re.compile(r"(?:ACCELERATE|TORCHELASTIC|SLURM|SLURMD|SBATCH|SRUN|PMIX?|SQUEUE|SACCT|SCANCEL|SCONTROL)_.*|OMP_NUM_THREADS")
+"""Names that no submitting shell hands on: jobgen's submit or the head of the script takes them away."""
 TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|AKIA[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|xox[baprs]-[A-Za-z0-9-]{10,}|nvapi-[A-Za-z0-9_-]{20,}|glpat-[A-Za-z0-9_-]{20,}")
 SECRET = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)(?:_ID)?$")
 
@@ -147,12 +149,21 @@ def launchers_own(case: Case) -> list[Outcome]:
     """A variable that the launcher sets
 
     Ranks, world size and the master's address differ between nodes or are known only to the running job; a constant makes
-    each node a world of its own, or breaks the rendezvous.
+    each node a world of its own, or breaks the rendezvous. A secret of such a name comes from the submitting shell, whose
+    variables of that kind are taken away before the program starts.
     """
-    return [
+    launch = case.spec.launch
+    found = [
         Outcome(f"launch.env.{name}", f"{name} is set by the launcher on every node", f"remove {name}", _remove(name))
-        for name in case.spec.launch.env if RESERVED.fullmatch(name)
+        for name in launch.env if RESERVED.fullmatch(name)
     ]  # fmt: skip
+    pods = case.target in ("k8s", "trainjob", "jobset")
+    for index, name in enumerate(launch.secrets):
+        if RESERVED.fullmatch(name) or (not pods and CLEARED.fullmatch(name)):
+            others = [one for one in launch.secrets if one != name]
+            found.append(Outcome(f"launch.secrets.{index}", f"the secret {name} would not arrive: jobgen, Slurm and launchers clear or set variables of that name",
+                                 "give the secret another name", {"launch.secrets": others}))  # fmt: skip
+    return found
 
 
 @rule(

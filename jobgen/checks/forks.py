@@ -15,7 +15,9 @@ from jobgen.effective.versions import Branch, Decision, Interval, Version, Versi
 from jobgen.spec.record import NamedTuple
 
 if TYPE_CHECKING:
+    from jobgen.launch.job import Job
     from jobgen.physics.estimate import Estimate
+    from jobgen.targets.artifact import Artifact
 
 STEPS = (
     "numbers", "quantized", "adapters", "loading", "sharded", "stepped", "offloaded", "activations", "batch",
@@ -67,11 +69,21 @@ def walk(tree: Tree, versions: Versions) -> Any:
     return tree.value
 
 
+class Made(NamedTuple):
+    """A job as it is written, or what stood against writing it."""
+
+    job: Job | None = None
+    artifact: Artifact | None = None
+    error: Exception | None = None
+
+
 class Memo:
     """All steps of one spec, explored when a rule first reads them."""
 
     def __init__(self, facts: Facts, known: Mapping[str, Interval], target: str | None = None) -> None:
         self.facts, self.known, self.target = facts, known, target
+        self.made: Made | None = None
+        """The job as it was written already (``render``); the rules that judge it make it themselves otherwise."""
         self._trees: dict[str, Tree] = {}
 
     def value(self, name: str, versions: Versions) -> Any:

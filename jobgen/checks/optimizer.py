@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from jobgen.checks.case import Case
 from jobgen.checks.offload import ZERO
 from jobgen.checks.peft import path_of
 from jobgen.checks.registry import Example, Outcome, rule
+from jobgen.checks.rendering import wanted
+from jobgen.checks.settings import config_of, setting
 from jobgen.effective.options import flag, hugging_face, option
 from jobgen.effective.quantization import bnb4
 
@@ -204,3 +208,56 @@ def summed_gradients(case: Case) -> Outcome | None:
     return Outcome(path, "gradient_allreduce_op: sum is refused under ZeRO-3", "remove it", {path: None})
 
 
+RATES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "transformers": (("learning_rate",), "5e-5"),
+    "llama-factory": (("learning_rate",), "5e-5"),
+    "trl": (("learning_rate",), "its trainer's own (2e-5 for sft)"),
+    "ms-swift": (("learning_rate", "lr"), "its own for the method"),
+    "axolotl": (("learning_rate",), ""),
+    "deepspeed": (("learning_rate", "lr", "optimizer.params.lr", "scheduler.params.warmup_max_lr"), "1e-3"),
+    "megatron-lm": (("lr",), ""),
+    "megatron-deepspeed": (("lr",), ""),
+    "torchtitan": (("optimizer.lr",), "its own"),
+    "litgpt": (("optimizer.init_args.lr", "optimizer.lr"), "torch's (1e-3 for AdamW)"),
+    "fsdp-qlora": (("lr",), "1e-5"),
+    "verl": (("actor_rollout_ref.actor.optim.lr",), "its own"),
+}
+"""The keys of the learning rate, and what it is where none is written; '' where the framework has no default. The spec
+does not own it. torchtune's and NeMo's are the recipe's, other programs have their own."""
+
+
+@rule(
+    "JG331", "info", "init", "spec",
+    bad=Example("full-8b-deepspeed", {}),
+    good=Example("full-8b-deepspeed", {"training.options": {"learning_rate": 1e-5}}),
+    fix="training.options.learning_rate, by the framework's own name",
+    sources=("transformers training_args.py", "TRL trainer/sft_config.py", "Axolotl utils/schemas/training.py: learning_rate has no default",
+             "DeepSpeed ops/adam (FusedAdam, DeepSpeedCPUAdam)", "Megatron-LM training/arguments.py: --lr is None", "fsdp_qlora train.py",
+             "LitGPT utils.py instantiate_torch_optimizer"),
+)  # fmt: skip
+def no_learning_rate(case: Case) -> Outcome | None:
+    """The learning rate is not written
+
+    The framework's default is used, which may be far from what the method needs; a framework without one stops at start.
+    A job whose own configuration is there, and lacks it, is refused.
+    """
+    training = case.spec.training
+    keys, default = RATES.get(training.framework, ((), ""))
+    if not keys or setting(case, *keys) is not None or (training.config is not None and not config_of(case).values):
+        return None
+    if training.framework in ("trl", "transformers", "llama-factory") and setting(case, "deepspeed.optimizer.params.lr") is not None:
+        return None
+    path, key = "training.options", keys[0]
+    fix = f"write training.options: {{{key}: 1.0e-5}}, or the rate that the method needs"
+    if default:
+        return Outcome(path, f"no learning rate is written: {training.framework} takes {default}", fix)
+    message = f"no learning rate is written, and {training.framework} has no default ({key})"
+    if not wanted(case) or _own_program(case):  # check alone does not need all of a job
+        return Outcome(path, message, fix)
+    return Outcome(path, message, fix, severity="error" if training.config is not None else "warning")
+
+
+def _own_program(case: Case) -> bool:
+    """A command of the user's own, or a script in the place of the framework's: the rate may be written there."""
+    launch = case.spec.launch
+    return launch.command is not None or (bool(case.framework.command) and bool(launch.entrypoint or launch.module))

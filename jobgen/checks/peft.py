@@ -9,6 +9,7 @@ from jobgen.effective.adapters import fused, target_parameters
 from jobgen.effective.loading import device_map
 from jobgen.effective.options import flag, hugging_face, option
 from jobgen.effective.quantization import fused_since, requested
+from jobgen.frameworks.view import EXPERTS
 
 TARGET_PARAMETERS = ("lora_target_parameters", "target_parameters")
 NAMED = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
@@ -210,7 +211,7 @@ def parameters_without_dropout(case: Case) -> Outcome | None:
     if not adapters(case) or not target_parameters(spec) or not hugging_face(spec):
         return None
     wrong: dict[str, object] = {}
-    if spec.training.lora.dropout:
+    if case.effective.adapters.dropout:
         wrong["training.lora.dropout"] = 0.0
     if spec.training.lora.use_dora:
         wrong["training.lora.use_dora"] = False
@@ -246,3 +247,42 @@ def parameters_not_fused(case: Case) -> Outcome | None:
                    "remove it and use training.lora.target_modules", {path: None})  # fmt: skip
 
 
+PROGRAMS = frozenset({"custom", "transformers", "accelerate", "deepspeed"})
+"""Frameworks whose program makes the adapters itself."""
+
+
+@rule(
+    "JG610", "error", "init", "spec",
+    bad=Example("qlora-235b-zero3", {"training.lora.target_modules": ["q_proj", "v_proj", "experts"]}),
+    good=Example("qlora-235b-zero3", {"training.lora.target_modules": ["q_proj", "v_proj"]}),
+    fix="module names, or a framework that hands target_parameters to peft (TRL, Axolotl, ms-swift, Unsloth)",
+    sources=("the frameworks' own option tables (jobgen.frameworks): lora_target_parameters, target_parameters", "PEFT 0.17 LoraConfig target_parameters"),
+    versions="TRL < 0.21, Axolotl < 0.12, ms-swift < 3.7.3, peft < 0.17",
+)  # fmt: skip
+def experts_without_a_word(case: Case) -> Outcome | None:
+    """The framework cannot be told to adapt the routed experts
+
+    They are 3-D parameters, not modules: peft (0.17 and later) takes them as target_parameters, and the framework must have an
+    option for it. As a module of that name they would stop the start.
+    """
+    written = case.spec.training.lora.target_modules
+    if not adapters(case) or not isinstance(written, list) or EXPERTS not in written:
+        return None
+    rest = [name for name in written if name != EXPERTS]
+    edits: dict[str, object] = {"training.lora.target_modules": rest or "all-linear"}
+    fix = f"write target_modules: {rest or 'all-linear'}"
+    if not case.arch.moe:
+        return Outcome("training.lora.target_modules", f"{case.arch.name} has no routed experts", fix, edits)
+    name = case.spec.training.framework
+    if name in PROGRAMS:
+        return None
+    rows = [row for row in case.framework.options if row.field == "training.lora.target_parameters"]
+    why = f"{name} has no option for adapters on parameters"
+    if rows:
+        row, library = rows[0], case.framework.library
+        if case.v[library] >= row.since:
+            if case.v["peft"] >= (0, 17):
+                return None
+            library, row = "peft", row._replace(since=(0, 17))
+        why = f"adapters on parameters need {library} >= {'.'.join(map(str, row.since))}"
+    return Outcome("training.lora.target_modules", f"target_modules: experts: {why}", fix, edits)

@@ -7,6 +7,7 @@ from jobgen.checks.peft import path_of
 from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.effective.options import flag, hugging_face, option
 from jobgen.effective.quantization import requested
+from jobgen.frameworks import states
 
 
 def capability(case: Case) -> str:
@@ -147,7 +148,7 @@ def torchtune_fp16(case: Case) -> Outcome | None:
     bad=Example("full-8b-zero2", {"parallelism.sharding": "none", "model.name": "Qwen/Qwen3-0.6B", "training.precision": "fp16", "training.options": {"torch_dtype": "float16"}}),
     good=Example("full-8b-zero2", {"parallelism.sharding": "none", "model.name": "Qwen/Qwen3-0.6B", "training.precision": "fp16", "training.options": {"torch_dtype": "float32"}}),
     fix="trained weights in fp32 (torch_dtype: float32), or bf16",
-    sources=("PEFT docs/source/developer_guides/troubleshooting.md:46", "Axolotl utils/schemas/validation.py:416"),
+    sources=("PEFT docs/source/developer_guides/troubleshooting.md:46", "Axolotl utils/schemas/validation.py:416", "Axolotl utils/config: torch_dtype = float16 where fp16 is set"),
     facts=("PR09",),
 )  # fmt: skip
 def unscale_fp16(case: Case) -> Outcome | None:
@@ -156,6 +157,9 @@ def unscale_fp16(case: Case) -> Outcome | None:
     The gradient scaler refuses fp16 gradients: "Attempting to unscale FP16 gradients". peft casts adapters to fp32 itself.
     """
     spec = case.spec
+    if spec.training.framework == "axolotl" and spec.training.precision == "fp16" and spec.training.method == "full" and spec.parallelism.sharding == "none":
+        return Outcome("training.precision", "Axolotl loads the weights in fp16, whose gradients the scaler of mixed precision refuses",
+                       "write training.precision: bf16", {"training.precision": "bf16"})  # fmt: skip
     key = next((k for k in ("torch_dtype", "dtype") if str(option(spec, k)).removeprefix("torch.") in ("float16", "fp16")), None)
     if key is None or spec.training.precision != "fp16" or not hugging_face(spec) or spec.parallelism.sharding not in ("none", "fsdp1"):
         return None
@@ -201,3 +205,41 @@ def tf32_needs_ampere(case: Case) -> Outcome | None:
         return None
     path = path_of(case, "tf32")
     return Outcome(path, f"tf32 is not supported at {capability(case)}", "write tf32: false", {path: False})
+
+
+@rule(
+    "JG414", "error", "init", "spec",
+    bad=Example("pretrain-70b-megatron", {"training.precision": "bf16_pure"}),
+    good=Example("pretrain-70b-megatron", {}),
+    fix="training.precision: bf16",
+    sources=("the framework's own option table (jobgen.frameworks)", "LLaMA-Factory hparams/parser.py: bf16 beside pure_bf16 is refused",
+             "transformers integrations/deepspeed.py: bf16.enabled must be what the arguments say"),
+)  # fmt: skip
+def precision_without_a_word(case: Case) -> Outcome | None:
+    """The framework cannot be told to train in this precision
+
+    It has no option for it, or refuses the one it has: it would run in another precision than the one that was checked.
+    """
+    training = case.spec.training
+    why = states.unsupported(training.framework, training.backend, training.precision) or _combination(case)
+    if not why:
+        return None
+    return Outcome("training.precision", f"{training.framework} cannot train in {training.precision}: {why}", "write training.precision: bf16",
+                   {"training.precision": "bf16"})  # fmt: skip
+
+
+def _combination(case: Case) -> str:
+    """Why the sharding or the launcher rules this precision out."""
+    training, sharding = case.spec.training, case.spec.parallelism.sharding
+    zero = sharding in ("zero1", "zero2", "zero3")
+    if training.precision == "bf16_pure":
+        if training.framework == "llama-factory" and sharding in ("zero1", "zero2"):
+            return "LLaMA-Factory refuses bf16 beside pure_bf16, and DeepSpeed needs it"
+        if training.framework in ("deepspeed", "megatron-deepspeed") and not zero:
+            return "without ZeRO DeepSpeed's masters are fp32"
+    if training.precision == "fp8" and training.framework in ("transformers", "trl", "ms-swift") and training.backend != "megatron":
+        if zero:
+            return "DeepSpeed's configuration has no fp8"
+        if (case.spec.launch.launcher or case.framework.launcher) != "accelerate":
+            return "fp8 reaches a Trainer only through accelerate launch"
+    return ""

@@ -95,7 +95,7 @@ SUBJECTS: tuple[str, ...] = (
     "unpinned", "memory", "host", "effects", "quantization", "quantized_frameworks", "loading", "reading", "offload",
     "optimizer", "precision", "attention", "moe", "peft", "versions", "checkpoints", "parallelism", "dimensions",
     "recompute", "saving", "batches", "rendering", "conflicts", "launchers", "fsdp_words", "environment", "fabric",
-    "capacity", "attempts", "volumes", "clusters", "amounts", "unheard",
+    "capacity", "attempts", "volumes", "clusters", "amounts", "lengths", "told", "unheard",
 )  # fmt: skip
 """Modules of ``jobgen.checks`` that hold rules, imported by ``rules()``."""
 

@@ -62,11 +62,16 @@ def judged(case: Case) -> Judged:
 def _judge(case: Case) -> Judged:
     from jobgen.targets import render
 
+    made = case.effective.memo.made
     try:
-        job = job_of(case)
+        if made is not None and made.job is None and made.error is not None:
+            raise made.error
+        job = job_of(case) if made is None or made.job is None else made.job
         refused = _refused(case, job)
-        if not refused:
+        if not refused and made is None:
             render(case.target or "", job, case.spec)
+        elif not refused and made is not None and made.error is not None:
+            raise made.error
     except Unrenderable as error:
         return Judged(Outcome(error.path, error.why, error.fix))
     except SpecError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jobgen.checks.case import Case
-from jobgen.checks.forks import Memo, Shared, box
+from jobgen.checks.forks import Made, Memo, Shared, box
 from jobgen.checks.registry import STAGES, Finding, Outcome, Rule, rules
 from jobgen.checks.settings import config_of
 from jobgen.checks.unpinned import UNPINNED, Open, bounds, combine
@@ -46,14 +46,16 @@ def findings(
     target: str | None = None,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    made: Made | None = None,
 ) -> tuple[Finding, ...]:
     """Every finding of a spec, what stops the job first before the rest. ``select`` and ``ignore``: codes or their
-    beginnings; the spec's own ``ignore`` only marks a finding."""
+    beginnings; the spec's own ``ignore`` only marks a finding. ``made``: the job, where it was written already."""
     known = floored(known)
     target = target or facts.spec.target
     config = config_of(Case(document, facts, Versions(known), Memo(facts, known, target)))
     facts = with_file(facts, config.values)
     memo = Memo(facts, known, target)
+    memo.made = made
     found: list[Finding] = []
     unpinned: list[Open] = []
     for rule in rules().values():

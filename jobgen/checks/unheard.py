@@ -11,11 +11,6 @@ from jobgen.effective.unheard import DEFAULTS, stated, unwritten, value
 if TYPE_CHECKING:
     from jobgen.frameworks.table import Option
 
-LOWERS = frozenset({
-    "offload.optimizer", "offload.parameters", "offload.activations", "training.loss", "training.optimizer.in_backward",
-    "training.dtypes.gradients", "training.dtypes.master", "training.dtypes.moments",
-})  # fmt: skip
-"""Fields that are written to need less memory: a job that was planned with them may not fit."""
 ELSEWHERE = frozenset({"no_offload_without_sharding", "zero_parameters_stay"})
 """Effects that other rules quote."""
 
@@ -31,7 +26,7 @@ def unheard(case: Case) -> list[Outcome]:
     """The framework has no such option
 
     What is written for the framework is the same with the field and without it, so the field would change the checks and
-    not the job. A field that is there to save memory is an error; the estimate does not count on it.
+    not the job. The estimate does not count on it.
     """
     if stated(case.effective):
         return []
@@ -52,7 +47,7 @@ def _anyway(case: Case, path: str, given: object) -> bool:
     from jobgen.effective.activations import unasked_loss
 
     if path == "training.attention":
-        return bool(given == case.framework.attention)
+        return {given, case.framework.attention} <= {"sdpa", "flash_attention_2"}  # the same kernel on these GPUs
     if path == "training.loss":
         return bool(given == unasked_loss(case.effective))
     if path == "training.backend":
@@ -67,10 +62,10 @@ def _anyway(case: Case, path: str, given: object) -> bool:
 def _outcome(case: Case, path: str) -> Outcome:
     name, given, framework = _name(path), value(case.spec, path), case.spec.training.framework
     release = next((option for option in case.framework.options if option.field == name and _later(case, option)), None)
-    where = f" in this release (from {'.'.join(map(str, release.since))} on it is {release.key})" if release else " for it"
+    where = f" in this release (from {'.'.join(map(str, release.since))} on it is {release.key})" if release else " for it that jobgen could write"
     shown = str(given).lower() if isinstance(given, bool) else given
     return Outcome(name, f"{name}: {shown} does nothing: {framework} has no option{where}", f"remove {name}, or choose a framework that has it",
-                   {name: None}, "error" if path in LOWERS and given not in ("fp32", "standard") else None)  # fmt: skip
+                   {name: None})  # fmt: skip
 
 
 def _later(case: Case, option: Option) -> bool:
@@ -87,7 +82,7 @@ _OFFLOADS = ("offload.optimizer", "offload.parameters", "offload.activations")
 _OFF = frozenset({"none", None, 1})
 _NEEDS: dict[str, tuple[str, ...]] = {
     "offload.pin_memory": _OFFLOADS, "offload.nvme_path": _OFFLOADS[:2], "parallelism.context_method": ("parallelism.context",),
-    "kubernetes.secret": ("launch.secrets",), "slurm.array_limit": ("sweep",),
+    "kubernetes.secret": ("launch.secrets",), "slurm.array_limit": ("slurm.extra.array",),
 }  # fmt: skip
 """Fields that say how another one is done."""
 
@@ -118,5 +113,5 @@ def _own(case: Case, path: str) -> bool:
 def _unset(case: Case, path: str) -> bool:
     node: object = case.spec
     for part in path.split("."):
-        node = getattr(node, part, None)
+        node = node.get(part) if isinstance(node, dict) else getattr(node, part, None)
     return not node or (isinstance(node, str | int) and node in _OFF)

@@ -209,9 +209,11 @@ def outside_pins(case: Case) -> list[Outcome]:
     for name, interval in pins(case).items():
         path = f"training.versions.{name}"
         given = case.v.interval(name)
+        whole = case.v.interval(case.framework.library)
         if not case.wrote(path) or name in ("python", "cuda") or (given.low < interval.high and interval.low < given.high):
             continue
-        whole = case.v.interval(case.framework.library)
+        if not releases.firm(case.framework.library, whole.low, name):
+            continue
         found.append(Outcome(
             path, f"{case.framework.library} {whole} takes {name} {interval}, not {given}",
             f"remove {path} (the framework's release implies it)", {path: None}, "error" if strict else "warning",

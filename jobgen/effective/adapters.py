@@ -122,7 +122,16 @@ def decide(effective: Effective) -> Adapters:
             "peft commit 5356277d (#3083, v0.19.0)",
         ),)  # fmt: skip
     saved = counts.module_parameters(arch, lora.modules_to_save)
-    return Adapters(lora.rank, frozenset(reached), seen or (is_fused and bool(direct)), total, saved, effects)
+    return Adapters(lora.rank, frozenset(reached), seen or (is_fused and bool(direct)), total, saved, dropout(effective), effects)
+
+
+def dropout(effective: Effective) -> float:
+    """As written, else the framework's own default, which is then left to it; peft's is none (tuners/lora/config.py)."""
+    written = effective.spec.training.lora.dropout
+    if written is not None:
+        return written
+    defaults = [row.default for row in effective.framework.options if row.field == "training.lora.dropout"]
+    return next((float(each) for each in defaults if each is not None), 0.0)
 
 
 def _direct(effective: Effective, experts: list[Matrix]) -> list[tuple[Matrix, int]]:

@@ -28,7 +28,7 @@ def decide(effective: Effective) -> Numbers:
     weights, trainable, gradients, master = state.weights, state.trainable, state.gradients, state.master
     residual, adapters = state.residual, 0.0
     if training.method != "full":
-        if name in ("half", "autocast", "fsdp"):
+        if name in ("half", "fsdp"):
             weights = 2.0
             kind = states.adapter(training.framework)
             trainable, gradients, master = kind.weights, kind.gradients, 0.0
@@ -53,11 +53,10 @@ def decide(effective: Effective) -> Numbers:
         elif name == "fsdp":
             trainable, master = BYTES[given.master], 0.0
     reduce = state.reduce if given.reduce is None else BYTES[given.reduce]
-    if name == "fsdp" and given.reduce is None and training.framework not in states.HF | {"verl"}:
+    if name == "fsdp" and given.reduce is None and training.framework not in states.HF | {"verl", "litgpt"}:
         reduce = 4.0
     compute = 4.0 if training.precision == "fp32" else 2.0
-    autocast = state.autocast and training.method == "full"
-    return Numbers(weights, trainable, gradients, master, autocast, reduce, compute, residual, adapters, source)
+    return Numbers(weights, trainable, gradients, master, state.autocast, reduce, compute, residual, adapters, source)
 
 
 def _engine(effective: Effective, runs_megatron: bool) -> tuple[states.Engine, str]:
@@ -72,19 +71,23 @@ def _engine(effective: Effective, runs_megatron: bool) -> tuple[states.Engine, s
     name, source = states.engine(
         training.framework, effective.spec.parallelism.sharding, training.precision, training.method, asked, runs_megatron
     )
-    if name in ("half", "autocast") and training.method == "full" and training.precision != "bf16_pure" and training.dtypes.weights:
-        name = "autocast" if training.dtypes.weights == "fp32" else "half"  # gradients and moments are made like the weights
-        source = "training.dtypes; " + states.STATES[name].source
+    if name == "deepspeed_half" and not effective.versions["deepspeed"] >= (0, 18, 3):
+        return "deepspeed", "DeepSpeed < 0.18.3 keeps fp32 masters whatever the precision"
+    if training.method == "full" and training.precision in ("bf16", "fp16"):  # dtypes.weights is what is loaded
+        if name == "half" and training.dtypes.weights == "fp32":
+            return "autocast", "training.dtypes.weights"
+        if name == "autocast" and training.dtypes.weights in ("bf16", "fp16"):
+            return "half", "training.dtypes.weights"
     return name, source
 
 
 def _loads_half(effective: Effective) -> bool:
-    """The program loads in the checkpoint's 16 bit: it says so, or transformers does since 5.0."""
+    """The program loads in the checkpoint's 16 bit: it says so, or transformers does since 5.0. TRL is told fp32."""
     options = effective.spec.training.options
     for key in ("torch_dtype", "dtype", "model_init_kwargs.torch_dtype"):
         if key in options:
             return str(options[key]) not in ("float32", "fp32", "None")
-    return effective.versions["transformers"] >= (5, 0)
+    return effective.spec.training.framework != "trl" and effective.versions["transformers"] >= (5, 0)
 
 
 def engine(effective: Effective) -> states.Engine:

@@ -6,7 +6,7 @@ from jobgen.effective.numbers import megatron
 from jobgen.effective.setup import Effect, Effective, Offloaded, Where
 from jobgen.effective.unheard import unheard
 
-CAN_OFFLOAD_UNSHARDED = frozenset({"custom", "torchtune", "megatron-lm", "nemo", "ms-swift", "megatron-deepspeed"})
+CAN_OFFLOAD_UNSHARDED = frozenset({"custom", "torchtune", "megatron-deepspeed"})
 """Frameworks with an optimizer offload of their own where nothing is sharded (torchtune: torchao CPUOffloadOptimizer)."""
 _ZERO3_ONLY = (
     "deepspeed runtime/zero/offload_config.py: offload_param is valid with stage 3 only; engine.py never passes it to stage 1 and 2"
@@ -23,6 +23,19 @@ def decide(effective: Effective) -> Offloaded:
     optimizer = "gpu" if _never(effective, "offload.optimizer") else optimizer
     effects: list[Effect] = []
     power_of_two = asked.pin_memory
+    if megatron(effective):
+        if parameters != "gpu":
+            effects.append(Effect(
+                "megatron_parameters_stay", "offload.parameters", f"offload.parameters: {asked.parameters}",
+                "the parameters stay on the GPU: Megatron moves optimizer states only", (),
+                "Megatron-LM training/arguments.py: optimizer-cpu-offload has no counterpart for parameters",
+            ))  # fmt: skip
+        if optimizer == "nvme":
+            effects.append(Effect(
+                "megatron_has_no_nvme", "offload.optimizer", "offload.optimizer: nvme",
+                "the states stay on the GPU: Megatron moves them to host memory only", (), "Megatron-LM training/arguments.py",
+            ))  # fmt: skip
+        return Offloaded("gpu", "cpu" if optimizer == "cpu" else "gpu", activations, asked.pin_memory, power_of_two, tuple(effects))
     if sharding in ("fsdp1", "fsdp2"):
         if "cpu" in (parameters, optimizer) and parameters != optimizer:
             effects.append(Effect(
@@ -33,7 +46,7 @@ def decide(effective: Effective) -> Offloaded:
             ))  # fmt: skip
         if "cpu" in (parameters, optimizer) or "nvme" in (parameters, optimizer):
             parameters = optimizer = "cpu"
-    elif sharding in ("zero1", "zero2") and not megatron(effective) and parameters != "gpu":
+    elif sharding in ("zero1", "zero2") and parameters != "gpu":
         effects.append(Effect(
             "zero_parameters_stay", "offload.parameters", f"offload.parameters: {asked.parameters}",
             f"the parameters stay whole on every GPU: {sharding} cannot offload them", ("OF01",), _ZERO3_ONLY,
@@ -53,6 +66,5 @@ def decide(effective: Effective) -> Offloaded:
 
 def _never(effective: Effective, path: str) -> bool:
     """The framework has no word for it, and no rewrite below speaks of it."""
-    known = path == "offload.parameters" and effective.spec.parallelism.sharding in ("zero1", "zero2")
-    unsharded = effective.spec.parallelism.sharding == "none"
-    return not known and not (unsharded and effective.spec.training.framework not in CAN_OFFLOAD_UNSHARDED) and unheard(effective, path)
+    sharding = effective.spec.parallelism.sharding
+    return not (sharding == "none" or (path == "offload.parameters" and sharding in ("zero1", "zero2"))) and unheard(effective, path)

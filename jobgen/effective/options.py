@@ -17,7 +17,7 @@ HUGGING_FACE = frozenset(
 )
 """Frameworks that load weights with transformers' ``from_pretrained`` (``custom``: most programs do)."""
 
-READ = frozenset(("training.loading", "training.quantization.moe_experts", "training.lora.target_modules"))
+READ = frozenset(("training.loading", "training.quantization.moe_experts", "training.lora.target_modules", "training.lora.target_parameters"))
 """Fields whose framework spelling is read as well, so that it need not be repeated in the spec's words."""
 
 TRAINER = frozenset(("transformers", "trl", "llama-factory", "axolotl", "unsloth", "ms-swift"))

@@ -56,6 +56,8 @@ def storage(spec: Spec) -> str:
     written = quant.storage_dtype or _dtype(option(spec, "bnb_4bit_quant_storage"))
     if written is not None:
         return written
+    if spec.training.framework == "fsdp-qlora" and spec.training.precision == "fp16":
+        return "fp32"  # train.py fp16_autocast: quant_storage is torch_dtype
     if spec.training.framework in _SETS_STORAGE:
         return {"bf16_pure": "bf16", "fp8": "bf16"}.get(spec.training.precision, spec.training.precision)
     return "uint8"

@@ -23,6 +23,7 @@ from jobgen.spec.layout import layout
 from jobgen.spec.problem import Problem, SpecError
 from jobgen.spec.record import NamedTuple
 from jobgen.spec.sections import Quantization
+from jobgen.spec.source import read_regular
 
 if TYPE_CHECKING:
     from jobgen.spec.document import Document
@@ -165,7 +166,7 @@ def _read(path: Path, name: str, _changed: int, _size: int) -> Config:
     from jobgen.frameworks.config import read_config
 
     try:
-        return read_config(path.read_text(encoding="utf-8"), name)
+        return read_config(read_regular(path), name)
     except (OSError, UnicodeDecodeError, SpecError):
         return NONE
 

@@ -89,6 +89,8 @@ class Adapters(NamedTuple):
     parameters: int
     saved_modules_parameters: int
     """modules_to_save: trained in full beside the adapters."""
+    dropout: float = 0.0
+    """Before each adapter."""
     effects: tuple[Effect, ...] = ()
 
 
@@ -109,10 +111,13 @@ class Loading(NamedTuple):
     effects: tuple[Effect, ...] = ()
 
 
+ShardingKind = Literal["none", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+
+
 class Sharded(NamedTuple):
     """How model states are cut and what is gathered when."""
 
-    kind: Literal["none", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+    kind: ShardingKind
     weights: int
     """Ranks over which the weights are cut (1: whole on each)."""
     gradients: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from jobgen.effective.numbers import megatron
-from jobgen.effective.setup import Effect, Effective, Sharded
+from jobgen.effective.setup import Effect, Effective, Sharded, ShardingKind
 from jobgen.frameworks import zero
+from jobgen.frameworks.states import MEGATRON
 
 ROOT_UNIT = frozenset(
     {"transformers", "trl", "accelerate", "llama-factory", "axolotl", "unsloth", "fsdp-qlora", "custom", "litgpt", "ms-swift", "verl"}
@@ -35,7 +36,7 @@ def decide(effective: Effective) -> Sharded:
         return Sharded(kind, 1, 1, 1, 0, False, float(DDP_BUCKET))
     group = max(1, layout.shard * layout.context)  # context ranks hold the same weights: they share them
     if megatron(effective):
-        return Sharded(kind, 1, 1, group, 0, False, 0.0)
+        return _megatron(kind if framework in MEGATRON else "zero1", group, numbers.compute)
     if kind == "zero1":
         return Sharded(kind, 1, 1, group, 0, False, _bucket(effective, 1, hidden))
     if kind == "zero2":
@@ -56,6 +57,19 @@ def decide(effective: Effective) -> Sharded:
         ),)  # fmt: skip
     root = framework in ROOT_UNIT
     return Sharded(kind, group, 1 if whole else group, group, 2, root, numbers.compute, reshard_after_forward=True, effects=effects)
+
+
+def _megatron(kind: ShardingKind, group: int, compute: float) -> Sharded:
+    """The distributed optimizer cuts states; Megatron-FSDP cuts gradients too, or weights as well.
+
+    Its units are transformer layers; what lies outside of them is a unit of its own
+    (Megatron-LM core/distributed/fsdp: data_parallel_sharding_strategy optim_grads, optim_grads_params).
+    """
+    if kind == "zero2":
+        return Sharded(kind, 1, group, group, 0, False, 0.0)
+    if kind in ("zero3", "fsdp1", "fsdp2"):
+        return Sharded("fsdp2", group, group, group, 2, True, compute, reshard_after_forward=True)
+    return Sharded(kind, 1, 1, group, 0, False, 0.0)
 
 
 def _bucket(effective: Effective, stage: int, hidden: int) -> float:

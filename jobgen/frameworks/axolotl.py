@@ -35,9 +35,10 @@ OPTIONS = rows(
     row("training.sequence_length", "sequence_len", default=512),
     row("training.packing", "sample_packing", choice({"packed": True}, rest=False)),
     row("training.packing", "batch_flattening", present("padding_free"), "0.7"),
-    row("training.precision", "bf16", flag("bf16"), default="auto"),
+    row("training.precision", "bf16", choice({"bf16": True, "bf16_pure": "full"}, also={"fp8": True}, rest=False), default="auto",
+        note="any truth loads the weights in bf16 (utils/config); full leaves out torch.amp (core/builders/base.py)"),
     row("training.precision", "fp16", flag("fp16")),
-    row("training.precision", "bfloat16", present("bf16_pure")),
+    row("training.precision", "bfloat16", present("bf16_pure"), written=False),
     row("training.precision", "float32", present("fp32")),
     row("training.precision", "fp8", present("fp8"), "0.8.1"),
     row("training.optimizer.name", "optimizer", choice(_OPTIMIZERS, reads=hf.SPELLINGS | {"ao_adamw_8bit": "adamw_8bit"}),
@@ -60,6 +61,7 @@ OPTIONS = rows(
     row("training.lora.dropout", "lora_dropout", default=0.0),
     row("training.lora.target_modules", "lora_target_linear", choice({"all-linear": True}), written=False),
     row("training.lora.target_modules", "lora_target_modules", _named_modules, written=False),
+    row("training.lora.target_parameters", "lora_target_parameters", listed, "0.12"),
     row("training.lora.modules_to_save", "lora_modules_to_save", listed),
     row("training.lora.use_dora", "peft_use_dora", choice({True: True}, reads={False: False})),
     row("training.quantization.type", "load_in_4bit", choice({"nf4": True}, also={"fp4": True}), default=False),
@@ -123,7 +125,7 @@ def configure(view: View, config: Config) -> Configured:
     if view.spec.training.method != "full":
         linear = view["training.lora.target_modules"] == "all-linear"
         owned |= (
-            {"lora_target_linear": True} if linear else {"lora_target_modules": view["training.lora.target_modules"]}
+            {"lora_target_linear": True} if linear else {"lora_target_modules": view["training.lora.target_modules"] or None}
         )
     if view["checkpoint.resume.mode"] == "path":
         owned["resume_from_checkpoint"] = view["checkpoint.resume"]

@@ -32,7 +32,7 @@ def content(view: View, *, hf: bool, base: Mapping[str, Any] | None = None, opti
         **_parallel(view),
     }
     ours: dict[str, Any] = {"gradient_clipping": "auto"} if hf else {}
-    built = _optimizer(view, base or {}) if optimizer else None
+    built = _optimizer(view) if optimizer else None
     if built is not None:
         ours["optimizer"] = built
     if view["training.optimizer.name"] not in ("adamw", "adagrad", "lion"):
@@ -47,7 +47,7 @@ def _precision(view: View) -> dict[str, Any]:
         "fp16": {"enabled": precision == "fp16"},
     }
     dtypes = view.spec.training.dtypes
-    if precision == "bf16_pure":
+    if precision == "bf16_pure" and STAGE.get(view["parallelism.sharding"], 0):
         if view.at_least((0, 18, 3), "deepspeed"):
             blocks["bf16"]["bf16_master_weights_and_grads"] = True
             blocks["bf16"]["bf16_optimizer_states"] = True
@@ -115,18 +115,14 @@ def _parallel(view: View) -> dict[str, Any]:
     return block
 
 
-def _optimizer(view: View, base: Mapping[str, Any]) -> dict[str, Any] | None:
+def _optimizer(view: View) -> dict[str, Any] | None:
     name = view["training.optimizer.name"]
     kind = OWN_OPTIMIZERS.get(name) or TORCH_OPTIMIZERS.get(name)
     if kind is None:
         view.note(f"DeepSpeed does not build {name} from its JSON: the program must pass it to deepspeed.initialize")
         return None
     options = view.spec.training.options
-    params = {ours: options[key] for key, ours in _TRAINING_KEYS.items() if key in options}
-    if "lr" not in params and formats.at(base, "optimizer.params.lr") is None:
-        view.note(f"no learning rate is given: {kind} starts with its own default (1e-3); "
-                  "write training.options.learning_rate")  # fmt: skip
-    return {"type": kind, "params": params}
+    return {"type": kind, "params": {ours: options[key] for key, ours in _TRAINING_KEYS.items() if key in options}}
 
 
 def _foreign_optimizer(view: View) -> dict[str, Any]:

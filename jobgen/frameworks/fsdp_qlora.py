@@ -20,7 +20,7 @@ OPTIONS = rows(
     row("training.micro_batch_size", "batch_size", default=1),
     row("training.gradient_accumulation_steps", "gradient_accumulation_steps", default=1),
     row("training.sequence_length", "context_length", default=512),
-    row("training.precision", "precision",
+    row("training.precision.of_method", "precision",
         choice({"bf16": "bf16_autocast", "bf16_pure": "bf16", "fp16": "fp16_autocast", "fp32": "fp32"}), default="bf16"),
     row("training.optimizer.name", "optimizer", choice({"adamw": "adamw", "sgd": "sgd"}), default="adamw"),
     row("training.activation_checkpointing.mode", "use_gradient_checkpointing",

@@ -93,6 +93,22 @@ def arguments(view: View, written: Mapping[str, Any], *files: str) -> dict[str, 
     return values
 
 
+def loaded(view: View) -> str:
+    """The data type that the weights are loaded in, by torch's name, as ``states`` counts them: fp32 where torch.amp casts
+    them at each use, else 16 bit (FSDP upcasts what is trained, DeepSpeed makes its own masters)."""
+    precision, training = view["training.precision"], view.spec.training
+    if training.dtypes.weights is not None:
+        return TORCH_DTYPES[training.dtypes.weights]
+    sixteen = "float16" if precision == "fp16" else "bfloat16"
+    if precision == "fp32":
+        return "float32"
+    cast = training.method == "full" and view.engine == "none" and precision != "bf16_pure"
+    return "float32" if cast and (view.table.name == "trl" or precision == "fp16") else sixteen
+
+
+TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
 def fsdp(view: View) -> tuple[dict[str, Any], dict[str, str]]:
     """FSDP without accelerate launch: TrainingArguments and the variables for what they do not read.
 
@@ -135,12 +151,10 @@ def engine_arguments(view: View) -> tuple[dict[str, Any], dict[str, str]]:
     return {}, {}
 
 
-def resume(view: View) -> tuple[dict[str, Any], tuple[Text, ...]]:
-    """Arguments for a given checkpoint, and those for the one that an attempt finds (``checkpoint.resume: auto``)."""
-    mode = view["checkpoint.resume.mode"]
-    if mode == "path":
-        return {"resume_from_checkpoint": view["checkpoint.resume"]}, ()
-    return {}, (("--resume_from_checkpoint",), (Slot.RESUME_FROM,)) if mode == "auto" else ()
+def resume(view: View) -> tuple[Text, ...]:
+    """Arguments for the checkpoint that an attempt starts from: a path of the spec's is its first one only, or a requeued
+    job would begin there again."""
+    return () if view["checkpoint.resume.mode"] == "never" else (("--resume_from_checkpoint",), (Slot.RESUME_FROM,))
 
 
 def options(*given: Option, without: frozenset[str] = frozenset()) -> tuple[Option, ...]:

@@ -74,13 +74,14 @@ TABLE = Framework(
     trainer="hf",
     environment=(("FORCE_TORCHRUN", "1"),),
     config_file=FILE,
-    source="LLaMA-Factory 0.7.1-0.9.5 launcher.py, hparams/parser.py (get_last_checkpoint without being asked)",
+    source="LLaMA-Factory 0.7.1-0.9.5 launcher.py, hparams/parser.py (get_last_checkpoint without being asked),"
+    " train/*/workflow.py (if training_args.do_train)",
 )  # fmt: skip
 
 
 def configure(view: View, config: Config) -> Configured:
     """The YAML, with DeepSpeed's settings inside it, and the variables of the start."""
-    values = user_values(view, config)
+    values = {"do_train": True} | user_values(view, config)  # without it a stage trains nothing and ends with 0
     base = values.pop("deepspeed", None)
     extra, variables = hf.engine_arguments(view)
     owned: dict[str, Any] = hf.arguments(view, values) | extra

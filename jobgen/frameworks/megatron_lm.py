@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobgen.frameworks import formats
+from jobgen.frameworks import formats, megatron_model
 from jobgen.frameworks.codecs import choice, present, says_nothing
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
@@ -19,7 +19,7 @@ OPTIONS = rows(
     row("training.sequence_length", "seq-length"),
     row("training.sequence_length", "max-position-embeddings"),
     row("training.objective", "sft", present("sft"), "0.13"),
-    row("training.precision", "bf16", choice({"bf16": True}, also={"bf16_pure": True, "fp8": True})),
+    row("training.precision", "bf16", choice({"bf16": True}, also={"fp8": True})),
     row("training.precision", "fp16", present("fp16")),
     row("training.precision", "fp8-format", choice({"fp8": "hybrid"}, reads={"e4m3": "fp8"})),
     row("training.dtypes.gradients", "main-grads-dtype", choice({"fp32": "fp32", "bf16": "bf16"}), written=False),
@@ -80,13 +80,16 @@ TABLE = Framework(
 
 
 def configure(view: View, config: Config) -> Configured:
-    """Flags over the user's; the architecture's flags are the user's (or ``--use-checkpoint-args``)."""
+    """Flags over the user's, and the architecture's under them (unless ``--use-checkpoint-args`` or a file gives it)."""
     theirs = {bare(key): value for key, value in user_values(view, config).items()}
+    arch = view["model.arch"]
+    if arch is not None and not any(theirs.get(name) for name in megatron_model.GIVEN[1:]):
+        theirs = megatron_model.flags(arch) | theirs
     values = formats.merged(laid_over(view, theirs), derived(view), dotted=False)
     env: list[tuple[str, Text]] = []
     if view["parallelism.tensor"] > 1 or view["parallelism.context"] > 1:
         env.append(("CUDA_DEVICE_MAX_CONNECTIONS", ("1",)))  # needed before Blackwell, harmless after it
-    if "num-layers" not in values and "use-checkpoint-args" not in values:
+    if not any(name in values for name in megatron_model.GIVEN):
         view.note("Megatron-LM takes the architecture from flags: give them in training.options or launch.args")
     return Configured(args=words(*formats.switches(values)), env=tuple(env))
 
@@ -129,11 +132,10 @@ def derived(view: View) -> dict[str, Any]:
 
 
 def sequence_parallel(view: View) -> bool:
-    """As written; auto: with tensor parallelism of a mixture of experts, which needs it."""
+    """As written; auto: with tensor parallelism, as ``effective/activations.py`` counts it (the flag is off by default,
+    and a mixture of experts needs it)."""
     wanted = view["parallelism.sequence_parallel"]
-    if view["parallelism.tensor"] == 1:
-        return False
-    return bool(wanted) if isinstance(wanted, bool) else bool(view["parallelism.expert"] > 1)
+    return view["parallelism.tensor"] > 1 and (wanted if isinstance(wanted, bool) else True)
 
 
 def _dtypes(view: View) -> dict[str, Any]:

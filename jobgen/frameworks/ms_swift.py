@@ -41,6 +41,7 @@ _TRAINER = hf.options(
     *rows(
         "cli", _SOURCE,
         row("training.packing", "padding_free", flag("padding_free"), "3.5", default=False),
+        row("training.lora.target_parameters", "target_parameters", listed, "3.7.3"),
         row("training.dtypes.weights", "torch_dtype", choice({"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"})),
         row("training.activation_checkpointing.mode", "gradient_checkpointing",
             choice({"full": True, "none": False}, also={"selective": True}), default=True),
@@ -73,7 +74,7 @@ _MEGATRON = (*_SHARED, *rows(
     row("training.packing", "padding_free", choice({"padding_free": True, "none": False}), "3.7", default=True),
     row("training.micro_batch_size", "micro_batch_size", default=1),
     row("training.global_batch_size", "global_batch_size", default=16),
-    row("training.precision", "bf16", choice({"bf16": True}, also={"bf16_pure": True, "fp8": True}, rest=False)),
+    row("training.precision", "bf16", choice({"bf16": True}, also={"fp8": True}, rest=False)),
     row("training.precision", "fp16", flag("fp16")),
     row("training.precision", "fp8_format", choice({"fp8": "hybrid"}, reads={"e4m3": "fp8"}), "3.6"),
     row("training.optimizer.name", "optimizer", choice({"adamw": "adam", "sgd": "sgd", "muon": "muon"}), default="adam"),
@@ -153,11 +154,11 @@ def configure(view: View, config: Config) -> Configured:
 
 
 def _trainer(view: View, config: Config) -> Configured:
-    values = user_values(view, config)
+    values = {"torch_dtype": hf.loaded(view), **user_values(view, config)}
     base = values.pop("deepspeed", None)
-    given, resumed = hf.resume(view)
+    resumed = hf.resume(view)
     extra, variables = hf.engine_arguments(view)
-    values = formats.merged(values, {**hf.arguments(view, values), **extra, **given})
+    values = formats.merged(values, {**hf.arguments(view, values), **extra})
     args = words(*formats.flags(values))
     files: tuple[tuple[str, str], ...] = ()
     if view.engine == "deepspeed":
@@ -180,8 +181,6 @@ def _megatron(view: View, config: Config) -> Configured:
         ]
     name = "mcore_model" if view.at_least((4,)) else "load"
     resumed: tuple[Text, ...] = ()
-    if view["checkpoint.resume.mode"] == "path":
-        owned |= {name: view["checkpoint.resume"], "finetune": False}
-    elif view["checkpoint.resume.mode"] == "auto":
+    if view["checkpoint.resume.mode"] != "never":
         resumed = (("--" + name,), (Slot.RESUME_FROM,), ("--finetune",), ("False",))
     return Configured(args=words(*formats.flags(formats.merged(values, owned))), resume_args=resumed)

@@ -6,12 +6,13 @@ runs (the first match). Bytes are per element; a rule is a line with its source,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from jobgen.spec.record import NamedTuple
 
 Engine = Literal[
-    "fp32", "autocast", "half", "fsdp", "deepspeed", "deepspeed_half", "deepspeed_plain", "megatron", "megatron_half"
+    "fp32", "autocast", "half", "fsdp", "deepspeed", "deepspeed_half", "deepspeed_plain", "megatron"
 ]
 
 
@@ -54,7 +55,6 @@ STATES: dict[Engine, State] = {
     "megatron": State(2, 2, 4, 4, 4, 4, False, 2,
         "Megatron-LM: 16-bit weights, fp32 main gradients, fp32 main weights (core/optimizer/distrib_optimizer.py;"
         " training/theoretical_memory_usage.py: 18 bytes, 6 + 12 / dp with the distributed optimizer)"),
-    "megatron_half": State(2, 2, 2, 0, 2, 2, False, 2, "Megatron-LM without main weights and gradients"),
 }  # fmt: skip
 """What each engine keeps."""
 
@@ -74,29 +74,42 @@ class Rule(NamedTuple):
     precisions: frozenset[str] | None = None
     methods: frozenset[str] | None = None
     transformers_since: tuple[int, ...] | None = None
-    """Only from this transformers release on."""
+    """Only from this transformers release on (or where the program says so itself)."""
     source: str = ""
 
 
 _MIXED = frozenset({"bf16", "fp16", "fp8"})
 _BF16 = frozenset({"bf16", "fp8"})
-_FULL = frozenset({"full"})
+_FP16, _PURE = frozenset({"fp16"}), frozenset({"bf16_pure"})
+_FULL, _LORA, _ADAPTERS = frozenset({"full"}), frozenset({"lora"}), frozenset({"lora", "qlora"})
 
 RULES: tuple[Rule, ...] = (
     Rule("fp32", precisions=frozenset({"fp32"})),
-    Rule("megatron_half", MEGATRON, None, frozenset({"bf16_pure"})),
     Rule("megatron", MEGATRON),
-    Rule("deepspeed_half", None, ZERO, frozenset({"bf16_pure"}), source="DeepSpeed bf16 block, 0.18.3"),
-    Rule("half", precisions=frozenset({"bf16_pure"})),
+    Rule("deepspeed_half", None, ZERO, _PURE, source="DeepSpeed bf16 block, 0.18.3"),
+    Rule("deepspeed_plain", frozenset({"deepspeed"}), None, _PURE),
+    Rule("megatron", frozenset({"megatron-deepspeed"}), None, _PURE),
+    Rule("half", precisions=_PURE),
     Rule("deepspeed", None, ZERO, _MIXED),
     Rule("megatron", frozenset({"megatron-deepspeed"}), None, _MIXED,
          source="Megatron-DeepSpeed keeps fp32 main weights and gradients (megatron/optimizer)"),
     Rule("deepspeed_plain", frozenset({"deepspeed"}), None, _MIXED),
     Rule("half", frozenset({"torchtune"}), None, _BF16,
          source="torchtune: dtype is the dtype of weights, gradients and moments (recipes/full_finetune_*.py)"),
-    Rule("half", frozenset({"litgpt"}), None, _BF16,
-         source="LitGPT: the recipes' precision is bf16-true (config_hub/finetune)"),
-    Rule("half", frozenset({"fsdp-qlora"}), None, _BF16, source="fsdp_qlora train.py: precision bf16"),
+    Rule("autocast", frozenset({"litgpt"}), None, _FP16, _LORA,
+         source="LitGPT 16-mixed: lightning fabric/plugins/precision/amp.py, fsdp.py: every weight is made in fp32"),
+    Rule("fsdp", frozenset({"litgpt"}), FSDP, _MIXED, _FULL,
+         source="LitGPT bf16-mixed: lightning fabric/plugins/precision/fsdp.py: fp32 shards, gathered and reduced in 16 bit"),
+    Rule("autocast", frozenset({"fsdp-qlora"}), None, _FP16,
+         source="fsdp_qlora train.py fp16_autocast: fp32 weights, MixedPrecision(param_dtype=fp32), torch.amp.autocast"),
+    Rule("autocast", frozenset({"fsdp-qlora"}), None, frozenset({"bf16"}), _FULL,
+         source="fsdp_qlora train.py bf16_autocast: fp32 weights, MixedPrecision(param_dtype=fp32), torch.amp.autocast"),
+    Rule("fsdp", frozenset({"verl"}), FSDP, _MIXED, _ADAPTERS,
+         source="verl 0.9.1 trainer/config/engine/fsdp.yaml: model_dtype fp32, the frozen weights too"),
+    Rule("autocast", frozenset({"torchtitan"}), frozenset({"none"}), _MIXED, _ADAPTERS,
+         source="torchtitan training.dtype float32, autocast without FSDP"),
+    Rule("fsdp", frozenset({"torchtitan"}), FSDP, _MIXED, _ADAPTERS,
+         source="torchtitan training.dtype float32, mixed_precision_param bfloat16: the frozen weights too"),
     Rule("half", frozenset({"axolotl"}), frozenset({"fsdp2"}), _BF16, _FULL,
          source="axolotl monkeypatch/accelerate/fsdp2.py fsdp2_prepare_model: accelerate's upcast is left out"),
     Rule("fsdp", HF | frozenset({"verl"}), FSDP, _MIXED, _FULL,
@@ -112,11 +125,41 @@ RULES: tuple[Rule, ...] = (
          source="LLaMA-Factory model/adapter.py: trained weights are upcast to fp32 unless pure_bf16"),
     Rule("half", frozenset({"transformers", "trl", "accelerate"}), None, _BF16, _FULL, (5, 0),
          source="transformers >= 5 loads in the checkpoint's dtype (from_pretrained dtype='auto'); autocast then casts nothing"),
+    Rule("autocast", frozenset({"trl"}), None, _MIXED, _FULL,
+         source="TRL ModelConfig dtype: float32 by default from 0.27, and what jobgen writes for full training without sharding"),
+    Rule("autocast", frozenset({"litgpt", "torchtitan", "unsloth", "ms-swift", "axolotl"}), None, _MIXED, _FULL,
+         source="torch.amp over fp32 weights"),
     Rule("autocast", None, None, _MIXED, _FULL,
          source="transformers < 5 loads in fp32; transformers docs, model memory anatomy: 18 bytes with AdamW"),
     Rule("half", None, None, _MIXED),
 )  # fmt: skip
 """The engines; the first line that matches decides."""
+
+
+UNSUPPORTED: Mapping[str, tuple[frozenset[str], str]] = {
+    "deepspeed": (frozenset({"fp8"}), "DeepSpeed's JSON has no fp8"),
+    "megatron-lm": (frozenset({"bf16_pure"}), "Megatron-LM keeps main weights and gradients in fp32 (or fp16: training.dtypes.master)"),
+    "megatron-deepspeed": (frozenset({"fp8"}), "Megatron-DeepSpeed has no fp8 flag"),
+    "nemo": (frozenset({"fp32", "bf16_pure"}), "Megatron-Bridge's recipes of mixed precision keep main weights in fp32"),
+    "torchtune": (frozenset({"fp8"}), "torchtune's recipes to 0.6.1 have no fp8"),
+    "torchtitan": (frozenset({"fp16"}), "torchtitan's mixed_precision_param is bfloat16 or float32"),
+    "fsdp-qlora": (frozenset({"fp8"}), "fsdp_qlora's precisions are fp32, bf16, bf16_autocast and fp16_autocast"),
+    "litgpt": (frozenset({"fp8"}), "LitGPT's recipes have no fp8"),
+    "verl": (frozenset({"fp8"}), "verl's actor has no fp8 (fsdp_config.dtype)"),
+}
+"""Precisions for which a framework has no word: another one would run than was checked."""
+UNSUPPORTED_MEGATRON: Mapping[str, tuple[frozenset[str], str]] = {
+    "ms-swift": (frozenset({"bf16_pure"}), "Megatron keeps main weights and gradients in fp32"),
+    "verl": (frozenset({"fp8", "fp16", "fp32", "bf16_pure"}), "verl's Megatron engine trains in bf16"),
+}
+"""The same with ``training.backend: megatron``."""
+
+
+def unsupported(framework: str, backend: str | None, precision: str) -> str:
+    """Why a framework cannot be told to train in this precision; '' where it can."""
+    table = UNSUPPORTED_MEGATRON if backend == "megatron" else UNSUPPORTED
+    known, why = table.get(framework, (frozenset[str](), ""))
+    return why if precision in known else ""
 
 
 class Adapter(NamedTuple):

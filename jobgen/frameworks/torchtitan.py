@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobgen.frameworks import formats
+from jobgen.frameworks import formats, torchtitan_models
 from jobgen.frameworks.codecs import ABSENT, UNDECIDED, choice, present, says_nothing, yes_no
 from jobgen.frameworks.config import Config
 from jobgen.frameworks.rows import row, rows
@@ -13,11 +13,14 @@ from jobgen.frameworks.view import View
 from jobgen.frameworks.write import Configured, in_config_dir, laid_over, user_values, words
 
 FILE = "torchtitan.toml"
+FOLDER = "checkpoint"
+"""Below the directory, so that it is new at the first start: an initial checkpoint is only read when it does not exist."""
 _every = Codec(
     lambda value: ABSENT if value is None else str(value),
     lambda value: int(value) if str(value).isdigit() else UNDECIDED,
 )
-_loss = choice({"standard": True, "vocab_parallel": False})
+_loss = choice({"vocab_parallel": False}, reads={True: "standard"})
+"""Its cross entropy is cut over the vocabulary whenever tensors are: ``standard`` leaves it alone."""
 
 OPTIONS = rows(
     "toml", "torchtitan 0.1.0-0.3.0 config_manager.py, config/job_config.py",
@@ -81,19 +84,18 @@ TABLE = Framework(
     sharding=frozenset({"none", "fsdp2"}),
     attention="sdpa",
     options=OPTIONS,
-    checkpoint=CheckpointLayout("step-*", ".metadata", resumes_itself=True),
+    checkpoint=CheckpointLayout(f"{FOLDER}/step-*", ".metadata", resumes_itself=True),
     config_format="toml",
     sequence_parallel_default=True,
     config_file=FILE,
     source="torchtitan 0.1.0-0.3.0 components/checkpoint.py (a folder with .metadata is whole)",
 )
-_FOLDER = "checkpoint.folder"
 
 
 def configure(view: View, config: Config) -> Configured:
     """The TOML until 0.2, the same keys as flags from 0.3."""
     flags = view.at_least((0, 3))
-    values = laid_over(view, user_values(view, config))
+    values = laid_over(view, formats.merged(_model(view, flags), user_values(view, config)))
     values = formats.merged(values, _derived(view, flags))
     if not flags:
         _trim(values)
@@ -109,6 +111,16 @@ def configure(view: View, config: Config) -> Configured:
         view.note("torchtitan >= 0.3 needs training.options.module and config (the model and its config function)")
     head = [word for key, value in chosen.items() if value is not None for word in (f"--{key}", str(value))]
     return Configured(args=words(*head, *_flags(values)))
+
+
+def _model(view: View, flags: bool) -> dict[str, Any]:
+    """The registered model that the architecture is, and its weights: the defaults are a debug model and none."""
+    arch = view["model.arch"]
+    found = None if flags or arch is None else torchtitan_models.find(arch)
+    if found is None or not view.at_least(found.since):
+        return {}
+    weights = {"checkpoint.initial_load_in_hf": True} if view["model.init"] == "pretrained" and view.at_least((0, 2)) else {}
+    return formats.merged({}, {"model.name": found.name, "model.flavor": found.flavor, **weights})
 
 
 def _trim(values: dict[str, Any]) -> None:
@@ -137,11 +149,8 @@ def _derived(view: View, flags: bool) -> dict[str, Any]:
     owned: dict[str, Any] = {}
     directory = view["checkpoint.directory"]
     if directory is not None:
-        parent, _, name = str(directory).rstrip("/").rpartition("/")
-        owned["dump_folder" if flags else "job.dump_folder"] = parent or (
-            "/" if str(directory).startswith("/") else "."
-        )
-        owned[_FOLDER] = name
+        owned["dump_folder" if flags else "job.dump_folder"] = str(directory)
+        owned["checkpoint.folder"] = FOLDER
     micro = view["training.micro_batch_size"]
     piped = view["parallelism.pipeline"] > 1
     owned["training.local_batch_size"] = micro * (view["training.gradient_accumulation_steps"] if piped else 1)

@@ -28,26 +28,28 @@ TABLE = Framework(
 
 def configure(view: View, config: Config) -> Configured:
     """Everything as flags, which every HfArgumentParser takes, or as one file where the user places ``{config}``."""
-    outside = [path for path in _OUTSIDE if view[path] not in (None, [], "none")]
+    outside = [path for path in _OUTSIDE if view[path] not in (None, [], "none", "pretrained")]
     if outside:
         view.note(f"TrainingArguments hold no {', '.join(outside)}: the program must follow the spec")
+    config = config._replace(values={"do_train": True, **config.values})  # the Trainer's own examples train nothing without it
     return trainer(view, config, file=PurePath(config.file).name if asks_for_config(view.spec) else "")
 
 
 _OUTSIDE = (
-    "training.attention", "training.packing", "training.freeze", "training.lora", "training.quantization",
-    "training.dtypes.weights",
+    "model.path", "model.revision", "model.init", "training.objective", "training.sequence_length", "training.attention",
+    "training.packing", "training.freeze", "training.lora", "training.quantization", "training.dtypes.weights", "training.reference",
 )  # fmt: skip
+"""Fields of which TrainingArguments have no word."""
 
 
 def trainer(view: View, config: Config, file: str = "") -> Configured:
     """A program that takes TrainingArguments (and its own keys beside them): one file of this name, or flags."""
-    given, resumed = hf.resume(view)
+    resumed = hf.resume(view)
     extra, variables = hf.engine_arguments(view)
     values = user_values(view, config)
     base = values.pop("deepspeed", None) if view.engine == "deepspeed" else None
     engine = engines.configure(view, hf=True, base=base if isinstance(base, dict) else None)
-    values = formats.merged(values, {**hf.arguments(view, values), **extra, **given})
+    values = formats.merged(values, {**hf.arguments(view, values), **extra})
     args: list[Text] = []
     if view.engine == "deepspeed" and view.launcher != "accelerate":
         args += [("--deepspeed",), in_config_dir(engines.DEEPSPEED_FILE)]

@@ -13,7 +13,7 @@ from jobgen.frameworks.rows import row, rows
 from jobgen.frameworks.table import Framework, Text
 from jobgen.frameworks.transformers import trainer
 from jobgen.frameworks.view import View
-from jobgen.frameworks.write import CONFIG, Configured, asks_for_config, in_config_dir, words
+from jobgen.frameworks.write import CONFIG, Configured, asks_for_config, in_config_dir, user_values, words
 
 FILE = "trl.yaml"
 _TUNED = frozenset({"sft", "dpo"})
@@ -50,6 +50,7 @@ OWN = rows(
     row("training.lora.alpha", "lora_alpha", whole, default=32),
     row("training.lora.dropout", "lora_dropout", default=0.05),
     row("training.lora.target_modules", "lora_target_modules", targets(_ALL_LINEAR)),
+    row("training.lora.target_parameters", "lora_target_parameters", listed, "0.21"),
     row("training.lora.modules_to_save", "lora_modules_to_save", listed),
     row("training.lora.use_dora", "use_dora", choice({True: True}, reads={False: False}), "0.16", default=False),
     row("training.quantization.type", "load_in_4bit", choice({"nf4": True}, also={"fp4": True}), default=False),
@@ -86,10 +87,10 @@ SCRIPTS = frozenset({"sft", "dpo", "grpo", "kto", "reward"})
 
 def configure(view: View, config: Config) -> Configured:
     """One YAML file with everything; ``--config`` unless the user's own words place it."""
-    done = trainer(view, config, file=FILE)
+    done = trainer(view, _with_dtype(view, config), file=FILE)
     objective = view.spec.training.objective
     launch = view.spec.launch
-    if view["checkpoint.resume.mode"] == "auto" and not view.at_least((1, 14, 2)):
+    if view["checkpoint.resume.mode"] != "never" and not view.at_least((1, 14, 2)):
         view.note("the scripts of TRL before 1.14.2 ignore resume_from_checkpoint: a restart begins anew")
     if launch.command is not None:
         return done
@@ -101,3 +102,12 @@ def configure(view: View, config: Config) -> Configured:
         return done
     command = words("-m", f"trl.scripts.{objective}", "--config", CONFIG)
     return done._replace(command=command)
+
+
+def _with_dtype(view: View, config: Config) -> Config:
+    """The data type to load in, under the user's own: the scripts' default changed (fp32 from 0.27, else the library's)."""
+    name = "dtype" if view.at_least((0, 23)) else "torch_dtype"
+    written = user_values(view, config)
+    if "dtype" in written or "torch_dtype" in written:
+        return config
+    return config._replace(values={**config.values, name: hf.loaded(view)})

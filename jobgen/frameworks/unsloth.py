@@ -23,6 +23,7 @@ OPTIONS = rows(
     row("training.lora.alpha", "lora_alpha", whole, default=16),
     row("training.lora.dropout", "lora_dropout", default=0.0),
     row("training.lora.target_modules", "target_modules", targets("all-linear")),
+    row("training.lora.target_parameters", "target_parameters", listed),
     row("training.lora.modules_to_save", "modules_to_save", listed),
 )  # fmt: skip
 """Arguments of ``from_pretrained`` and ``get_peft_model``: read from programs, written by their authors."""

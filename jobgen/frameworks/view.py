@@ -21,7 +21,7 @@ class View:
 
     Sections that have no meaning for this job read as None: ``training.lora`` of a full fine-tuning,
     ``training.quantization`` without quantised weights, ``training.rollout`` of objectives that do not generate,
-    ``training.data.epochs`` beside ``max_steps``.
+    ``training.data.epochs`` where steps decide.
     """
 
     def __init__(
@@ -68,6 +68,13 @@ class View:
     def layout(self) -> Layout:
         """How the ranks are laid out."""
         return layout(self.spec)
+
+    @property
+    def counts_epochs(self) -> bool:
+        """The user wrote epochs, and the framework counts them: its own data set then says how many steps they are."""
+        training = self.spec.training
+        asked = training.max_steps is None and training.data is not None and "epochs" in training.data.model_fields_set
+        return asked and any(self._meant(row) and row.written and row.field == "training.data.epochs" for row in self.table.options)
 
     @property
     def launcher(self) -> str:
@@ -181,9 +188,18 @@ def _freeze(view: View) -> Sequence[str] | None:
     return parts if parts or view["model.multimodal"] else None
 
 
-def _epochs(view: View) -> float | None:
+def _steps(view: View) -> int | None:
+    """As written; else those that the amount of data makes (``resolved``: training.steps), unless epochs say it."""
     training = view.spec.training
-    return None if training.max_steps is not None or training.data is None else training.data.epochs
+    if training.max_steps is not None:
+        return training.max_steps
+    steps: int | None = None if view.counts_epochs else view["training.steps"]
+    return steps
+
+
+def _epochs(view: View) -> float | None:
+    data = view.spec.training.data
+    return None if data is None or view["training.max_steps"] is not None else data.epochs
 
 
 def _weights(view: View) -> str | None:
@@ -205,6 +221,31 @@ def _resume(view: View) -> str:
     return resume if resume in ("auto", "never") else "path"
 
 
+EXPERTS = "experts"
+"""The target that means all routed experts: 3-D parameters, no modules (``lora.target_modules``)."""
+
+
+def _modules(view: View) -> Any:
+    """LoRA's targets that are modules."""
+    lora = view.spec.training.lora
+    if view.spec.training.method == "full" or not isinstance(lora.target_modules, list):
+        return None if view.spec.training.method == "full" else lora.target_modules
+    return [name for name in lora.target_modules if name != EXPERTS] if EXPERTS in lora.target_modules else lora.target_modules
+
+
+def _parameters(view: View) -> Any:
+    """LoRA's targets that are parameters, by the ends of their names (``resolved``: model.expert_parameters)."""
+    training = view.spec.training
+    asked = training.method != "full" and isinstance(training.lora.target_modules, list) and EXPERTS in training.lora.target_modules
+    return view["model.expert_parameters"] if asked else None
+
+
+def _precision(view: View) -> str:
+    """The spec's, with what only adapters train: mixed precision keeps nothing in fp32 beside a frozen 16-bit base."""
+    training = view.spec.training
+    return "bf16_pure" if training.precision == "bf16" and training.method != "full" else training.precision
+
+
 def _evaluates(view: View) -> bool | None:
     evaluation = view.spec.training.evaluation
     return True if evaluation is not None and evaluation.every_steps is not None else None
@@ -218,11 +259,15 @@ _DERIVED: Mapping[str, Any] = {
     "parallel.shard": _layout("shard"),
     "training.gradient_accumulation_steps": _layout("accumulation"),
     "training.global_batch_size": _layout("global_batch"),
+    "training.max_steps": _steps,
     "training.data.epochs": _epochs,
     "training.freeze": _freeze,
     "model.path": _weights,
     "checkpoint.strategy": _save_strategy,
     "checkpoint.resume.mode": _resume,
     "training.evaluates": _evaluates,
+    "training.precision.of_method": _precision,
+    "training.lora.target_modules": _modules,
+    "training.lora.target_parameters": _parameters,
 }
 """Values that follow from several fields; ``resolved`` may give any of them."""

@@ -75,7 +75,8 @@ def configure(
     """The framework's configuration for a spec.
 
     ``resolved``: values that were decided elsewhere, by spec path (they win over the spec's), besides
-    ``parallel.world|data|shard|nodes`` and ``model.hidden_size|layers|layer_class`` of the model.
+    ``parallel.world|data|shard|nodes``, ``model.arch|hidden_size|layers|layer_class`` of the model and ``training.steps``, the
+    estimate's number of them.
     ``versions``: what is known of each library. ``config``: ``training.config`` as ``read_config`` gave it.
     """
     view = View(spec, table, resolved or {}, versions or {})

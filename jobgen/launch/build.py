@@ -18,6 +18,7 @@ from jobgen.launch import environment
 from jobgen.launch.job import File, Job, Mount, Python, Resume, RunTime, Unrenderable, Variable, Word, word
 from jobgen.launch.launchers import Program, Ranks, begin
 from jobgen.spec.sections import Spec
+from jobgen.spec.source import read_regular
 
 LARGEST_FILES = 512 * 1024
 """Bytes of ``launch.code`` that a script still carries; a ConfigMap holds 1 MiB, sbatch takes 4 MB."""
@@ -101,6 +102,7 @@ def build(effective: Effective, target: str | None = None, base: Path | None = N
         framework=table.name,
         rendezvous="c10d" if target == "k8s" and spec.kubernetes.elastic and launcher == "torchrun" else started.rendezvous,
         hosts=tuple(resources.hosts),
+        rdma=fabric is not None and fabric.rdma and slurm and resources.nodes > 1,
         environment_script=side.source_script if side else "",
         library_path=tuple(row.name for row in side.library_path) if side else (),
         environment_wait=side.wait_for if side else "",
@@ -120,10 +122,14 @@ def _resolved(effective: Effective) -> dict[str, Any]:
         "parallel.data": layout.data,
         "parallel.shard": layout.shard,
         "parallel.nodes": layout.nodes,
+        "model.arch": arch,
         "model.hidden_size": arch.hidden,
         "model.layers": arch.depth,
         "model.layer_class": arch.module_class or None,
+        "model.expert_parameters": list(dict.fromkeys(f"experts.{m.name}" for m, _ in counts.matrices(arch) if m.part == "expert")),
         "training.gradient_accumulation_steps": layout.accumulation,
+        "training.steps": effective.batch.steps,
+        "training.tokens_per_step": effective.batch.tokens_per_step,
     }
 
 
@@ -137,7 +143,7 @@ def _config(spec: Spec, base: Path) -> Config:
 
 def _read(base: Path, name: str, origin: str) -> str:
     try:
-        return (base / Path(name).expanduser()).read_text(encoding="utf-8")
+        return read_regular(base / Path(name).expanduser())
     except UnicodeDecodeError:
         raise Unrenderable(
             origin, f"{name} is not text (UTF-8), and only text is shipped", "mount it instead"

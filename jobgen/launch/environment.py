@@ -8,6 +8,8 @@ from jobgen.effective.setup import Effective
 from jobgen.launch.job import RunTime, Variable, word
 
 RECORDER_ENTRIES = "2000"
+RENAMED = (2, 10)
+"""torch that surely has the flight recorder's new name (it came with 2.9)."""
 MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo")
 
 
@@ -20,7 +22,7 @@ def derived(
         threads = max(1, cpus_per_node // processes_per_node)
         found.append(Variable("OMP_NUM_THREADS", word(str(threads), origin="resources.cpus_per_node")))
     if effective.layout.world > 1:
-        found += _collectives()
+        found += _collectives(effective)
     connections = device_connections(effective)
     if connections is not None:
         found.append(Variable("CUDA_DEVICE_MAX_CONNECTIONS", word(connections, origin="parallelism.tensor")))
@@ -30,11 +32,13 @@ def derived(
     return tuple(found)
 
 
-def _collectives() -> list[Variable]:
-    """NCCL speaks when something is wrong; torch's flight recorder is on, under its old and new names."""
+def _collectives(effective: Effective) -> list[Variable]:
+    """NCCL speaks when something is wrong; torch's flight recorder is on, under its new name, and under the old one too
+    where torch may be older than the new: later releases complain of the old name on every rank."""
+    renamed = effective.versions.interval("torch").low >= RENAMED
     values = (
         ("NCCL_DEBUG", "WARN"),
-        ("TORCH_NCCL_TRACE_BUFFER_SIZE", RECORDER_ENTRIES),
+        *(() if renamed else (("TORCH_NCCL_TRACE_BUFFER_SIZE", RECORDER_ENTRIES),)),
         ("TORCH_FR_BUFFER_SIZE", RECORDER_ENTRIES),
         ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),
         ("TORCH_FR_DUMP_ON_TIMEOUT", "1"),

@@ -169,6 +169,8 @@ class Job(NamedTuple):
     """Addresses of bare machines, first is the master (target hosts)."""
     only_node: int | None = None
     """Target hosts: start this node only."""
+    rdma: bool = False
+    """The network's adapters read and write the memory of the processes, which must be locked for that (Slurm)."""
     environment_script: str = ""
     """The fabric provider's script, sourced after the fabric's variables and before the user's."""
     environment_wait: str = ""

@@ -52,7 +52,7 @@ def build_of(effective: Effective) -> Build:
         rank=adapters.rank,
         targets=adapters.targets,
         adapters=numbers.adapters,
-        adapter_dropout=not full and adapter_dropout(effective) > 0,
+        adapter_dropout=adapters.dropout > 0,
         expert_adapters=adapters.fused_experts,
         quantized=quantized.type is not None,
         quantized_experts=quantized.experts,
@@ -62,16 +62,6 @@ def build_of(effective: Effective) -> Build:
         compiled=training.compile,
         gathers=now.sequence_parallel and not megatron(effective),
     )
-
-
-ADAPTER_DROPOUT = {"litgpt": 0.05, "ms-swift": 0.05}
-"""Dropout before adapters where the spec leaves it to the framework (litgpt finetune/lora.py, ms-swift TunerArguments)."""
-
-
-def adapter_dropout(effective: Effective) -> float:
-    """As written, else the framework's own."""
-    lora = effective.spec.training.lora
-    return lora.dropout if "dropout" in lora.model_fields_set else ADAPTER_DROPOUT.get(effective.spec.training.framework, 0.0)
 
 
 def keeps_input(effective: Effective) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobgen.catalog import counts
-from jobgen.physics.ledger import ALWAYS, Term
+from jobgen.effective.options import option, switch
+from jobgen.physics import allocator
+from jobgen.physics.ledger import ALWAYS, GENERATE, LOAD, Term
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.states import held, total
 
@@ -14,6 +17,32 @@ if TYPE_CHECKING:
 
 NEEDS_REFERENCE = frozenset({"dpo", "kto", "ppo"})
 """Objectives whose loss compares with a frozen model (ORPO does not; GRPO only with a KL term, off by default in TRL)."""
+
+
+SLEEP: Mapping[str, tuple[str, bool]] = {
+    "verl": ("actor_rollout_ref.rollout.free_cache_engine", True),
+    "trl": ("vllm_enable_sleep_mode", False),
+    "axolotl": ("trl.vllm_enable_sleep_mode", False),
+    "ms-swift": ("sleep_level", False),
+}
+"""The switch by which a colocated engine gives its memory back while the policy trains, and its default (verl 0.9.1
+trainer/config/rollout/rollout.yaml, workers/rollout/vllm_rollout/vllm_rollout.py release; TRL grpo_config.py,
+grpo_trainer.py ``llm.sleep(level=2)``; ms-swift arguments: sleep_level 0). Frameworks without one keep the engine."""
+OWN_PROCESS = frozenset({"verl"})
+"""Frameworks whose engine is a server beside the training process (verl vllm_async_server.py): its CUDA context stays."""
+
+
+def sleeps(effective: Effective) -> bool:
+    """The engine on the training GPUs releases its weights and its cache until it generates again."""
+    key, default = SLEEP.get(effective.spec.training.framework, ("", False))
+    written = option(effective.spec, key) if key else None
+    return default if written is None else switch(written) is not False
+
+
+def emptied(effective: Effective, cached: tuple[Term, ...]) -> tuple[Term, ...]:
+    """The allocator's unused blocks, which are given back before an engine wakes (verl utils/memory_utils.py
+    aggressive_empty_cache; TRL grpo_trainer.py torch.cuda.empty_cache before wake_up)."""
+    return tuple(term._replace(phases=term.phases & ~GENERATE) for term in cached) if sleeps(effective) else cached
 
 
 def has_reference(effective: Effective) -> bool:
@@ -42,8 +71,14 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
     rollout = training.rollout
     if rollout is not None and rollout.mode == "colocate" and rollout.engine != "hf":
         share = rollout.gpu_memory_utilization * effective.gpu.usable_bytes
-        found.append(Term("rollout", "workspace", "allocated", ALWAYS, share, f"{rollout.engine} takes {rollout.gpu_memory_utilization:g} of the GPU",
-                          "vLLM gpu_memory_utilization: weights, cache and graphs together"))  # fmt: skip
+        asleep = sleeps(effective)
+        words = f"{rollout.engine} takes {rollout.gpu_memory_utilization:g} of the GPU" + (", and gives it back to train" if asleep else "")
+        found.append(Term("rollout", "workspace", "allocated", GENERATE if asleep else ALWAYS, share, words,
+                          "vLLM gpu_memory_utilization: weights, cache and graphs together; vLLM sleep mode"))  # fmt: skip
+        if asleep and training.framework in OWN_PROCESS:
+            own = next(term for term in allocator.outside(effective, sizes) if term.id == "context")
+            found.append(own._replace(id="rollout_asleep", phases=ALWAYS & ~(LOAD | GENERATE),
+                                      words=f"CUDA context of {rollout.engine}'s own process, which stays while it sleeps"))  # fmt: skip
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from jobgen.effective import batch as batches
 from jobgen.physics import activations, allocator, colocated, gathered, logits, states
 from jobgen.physics.host import Host, host
 from jobgen.physics.inventory import count
-from jobgen.physics.ledger import COMPONENTS, PHASES, Component, Term, alive, peak
+from jobgen.physics.ledger import COMPONENTS, GENERATE, PHASES, Component, Term, alive, peak
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.stages import distinct, sizes, stages
 from jobgen.physics.storage import Storage, storage, trainable
@@ -96,7 +96,10 @@ def memory(effective: Effective, numbers: Sizes) -> GpuMemory:
     outside = allocator.outside(effective, numbers)
     for stage in distinct(stages(effective, numbers)):
         allocated = stage_terms(effective, numbers, stage)
-        everything = (*allocated, *allocator.held_back(effective, allocated, allocator.reserve(effective, allocated, stage), outside), *outside)
+        training = tuple(term for term in allocated if term.phases != GENERATE)
+        beside = (*outside, *(term for term in training if term.level == "device"))
+        cached = allocator.held_back(effective, training, allocator.reserve(effective, training, stage), beside)
+        everything = (*allocated, *colocated.emptied(effective, cached), *outside)
         top = peak(everything, ("allocated", "reserved", "device")).bytes
         if best is None or top > best[0]:
             best = top, stage, everything
@@ -104,7 +107,8 @@ def memory(effective: Effective, numbers: Sizes) -> GpuMemory:
     device, stage, terms = best
     live = peak(terms, ("allocated",))
     levels: tuple[Any, ...] = ("allocated", "reserved", "device")
-    phases = {name: float(alive(terms, bit, levels)) for bit, name in PHASES}
+    generates = effective.spec.training.rollout is not None
+    phases = {name: float(alive(terms, bit, levels)) for bit, name in PHASES if generates or bit != GENERATE}
     worst = max(phases, key=lambda name: phases[name])
     bit = next(bit for bit, name in PHASES if name == worst)
     components = {name: float(sum(t.bytes for t in terms if t.component == name and t.phases & bit)) for name in COMPONENTS}

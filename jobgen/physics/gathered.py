@@ -35,6 +35,10 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         found += _zero3(effective, sizes, stage)
     elif kind in ("zero1", "zero2") and not megatron(effective):
         found += _zero12(effective, sizes, stage)
+    elif kind == "zero2":
+        found.append(Term("unsharded_gradients", "communication", "allocated", BACKWARD,
+                          effective.numbers.gradients * _largest_layer(effective, sizes, stage, trained=True),
+                          "gradients of one layer before they are reduced", "Megatron-LM core/distributed/fsdp"))  # fmt: skip
     found += _loading(effective, sizes, stage)
     found += _dequantised(effective, stage, sizes)
     return tuple(found)

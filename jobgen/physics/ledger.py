@@ -25,12 +25,12 @@ COMPONENTS: tuple[Component, ...] = (
 Level = Literal["allocated", "reserved", "device"]
 """Where a term is first seen: live tensors, the caching allocator's slack, or outside the allocator (nvidia-smi)."""
 
-LOAD, FORWARD, LOSS, BACKWARD_START, BACKWARD_END, STEP, SAVE, EVALUATE = (1 << i for i in range(8))
+LOAD, FORWARD, LOSS, BACKWARD_START, BACKWARD_END, STEP, SAVE, EVALUATE, GENERATE = (1 << i for i in range(9))
 """Phases of a run, as bits: a term lives in several."""
 
 PHASES: tuple[tuple[int, str], ...] = (
     (LOAD, "load"), (FORWARD, "forward"), (LOSS, "loss"), (BACKWARD_START, "backward_start"),
-    (BACKWARD_END, "backward_end"), (STEP, "step"), (SAVE, "save"), (EVALUATE, "evaluate"),
+    (BACKWARD_END, "backward_end"), (STEP, "step"), (SAVE, "save"), (EVALUATE, "evaluate"), (GENERATE, "generate"),
 )  # fmt: skip
 ALWAYS = (1 << len(PHASES)) - 1
 TRAINING = FORWARD | LOSS | BACKWARD_START | BACKWARD_END | STEP

@@ -30,6 +30,8 @@ def candidates(effective: Effective) -> list[tuple[str, Any, str]]:
         found.append(("training.activation_checkpointing", "full", "recompute every layer"))
     if training.micro_batch_size > 1:
         found.append(("training.micro_batch_size", max(1, training.micro_batch_size // 2), "half the micro batch"))
+    if not {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} & set(spec.launch.env):
+        found.append(("launch.env.PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "blocks grow instead of lying beside each other unused"))
     if training.loss == "standard":
         found.append(("training.loss", "liger", "fuse the head with the cross entropy"))
     order = ["none", "zero1", "zero2", "zero3"]

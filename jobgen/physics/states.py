@@ -94,7 +94,7 @@ def _weights(effective: Effective, sizes: Sizes, units: tuple[tuple[Unit, Any], 
         else:
             width = unquantised_bytes(effective)
             frozen_bytes = width * plain.sharded(sizes, shards)
-            if effective.sharded.kind == "fsdp2" and engine(effective) == "fsdp":
+            if engine(effective) == "fsdp":  # frozen weights are stored as those that are trained (states.RULES)
                 frozen_bytes = frozen_bytes * numbers.trainable / width
             words = f"frozen weights x {width:g} B" + _over(shards)
             found.append(Term("weights", "weights", "allocated", ALWAYS, frozen_bytes, words, numbers.source))
@@ -137,16 +137,16 @@ def _gradients(effective: Effective, sizes: Sizes, stage: Stage, units: tuple[tu
         return []
     if offloaded and sharded.kind in ("zero2", "zero3"):
         return []
-    width = numbers.gradients
+    width, source = numbers.gradients, table.STATES[name].source
     if sharded.kind in ("fsdp1", "fsdp2"):
         if effective.spec.training.framework in MIXED_FLAT:
             trained = _flat(effective, units)
         if sharded.gradients == 1 and sharded.weights > 1:  # no_sync: unsharded, in the dtype that backward makes
             width = numbers.compute if sharded.kind == "fsdp1" else numbers.reduce
+            source = "torch/distributed/fsdp no_sync: gradients accumulate whole, in the type in which backward makes them"
     kept = width * trained.sharded(sizes, shards)
     words = f"gradients x {width:g} B" + _over(shards)
-    source = table.STATES[name].source
-    if name in ("megatron", "megatron_half"):
+    if name == "megatron":
         return [Term("gradients", "gradients", "allocated", ALWAYS & ~LOAD, kept, words + ", one buffer that stays",
                      "Megatron-LM core/distributed/param_and_grad_buffer.py")]  # fmt: skip
     several = 1 * (sizes.accumulation > 1)

@@ -17,7 +17,7 @@ class Storage(NamedTuple):
     size: float
     """One checkpoint."""
     retained: float | None
-    """Those kept and the one being written; None without a limit."""
+    """Those kept and the one being written; where the framework keeps all, all of the run. None without a limit."""
 
 
 def trainable(effective: Effective) -> int:
@@ -46,4 +46,8 @@ def storage(effective: Effective) -> Storage:
     optimizer = (numbers.master + effective.stepped.moments_bytes) * trained if checkpoint.optimizer_state else 0.0
     size = weights + optimizer
     keep = checkpoint.keep
+    if effective.spec.training.framework == "megatron-lm":  # no flag: all are kept
+        steps, every = effective.batch.steps, checkpoint.every_steps
+        keep = steps // every if steps and every else None
+        return Storage(size, None if keep is None else size * max(1, keep))
     return Storage(size, None if keep is None else size * (keep + 1))

@@ -26,7 +26,7 @@ class Conflict(SchedulerError):
 
 
 class NeverStarts(SchedulerError):
-    """The job waits for what can no longer happen."""
+    """The job waits for what can no longer happen, or asks for more than will ever be given."""
 
     exit_status = 1
 

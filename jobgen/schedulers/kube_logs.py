@@ -1,4 +1,4 @@
-"""Output of a job's pods, which come and go: each line marked with its node, in the order of their times."""
+"""Output of a job's pods, which come and go: each line marked with its rank, else its node, in the order of their times."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jobgen.schedulers.kube_errors import Missing
 from jobgen.schedulers.kube_objects import Item
 from jobgen.schedulers.state import Status
 from jobgen.schedulers.submit import Say
+from jobgen.spec.record import NamedTuple
 
 MOST_AT_ONCE = 32
 """Pods whose logs are merged by time; of more, one is printed after the other."""
@@ -24,46 +25,100 @@ POLL_SECONDS = 1.0
 LAST_SECONDS = 15.0
 """For output that is still on its way when the job has ended."""
 _LINE = re.compile(rb"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)) ?(.*)", re.DOTALL)
-_RANK = re.compile(rb"\[(rank|default)(\d+)\]")
-"""How torch and torchrun mark lines of one process: by rank, or by rank on its node."""
+_LOCAL = re.compile(rb"\[default(\d+)\]:")
+"""How torchrun marks the lines of a process: by its rank on the node."""
 
 Line = tuple[bytes, int, bytes]
 """Time, node, text."""
 
 
-class Logs:
-    """Of one job. ``rank``: only the node on which that process runs, without lines that say they are another's."""
+class Job(NamedTuple):
+    """What of a job its output depends on."""
 
-    def __init__(self, api: Api, job: str, nodes: int, processes: int, rank: int | None, out: Any, say: Say) -> None:
-        self.api, self.job, self.nodes, self.processes, self.rank, self.out, self.say = api, job, nodes, processes, rank, out, say
+    name: str
+    nodes: int
+    processes: int
+    """Of one pod."""
+    marked: bool
+    """Each line of a process says which one wrote it."""
+    elastic: bool
+    """Which ranks a pod has is known to its agents only."""
+
+    @property
+    def ranks(self) -> int:
+        """Of the whole job."""
+        return self.nodes * self.processes
+
+
+def job(objects: Sequence[Item], kind: str, name: str) -> Job:
+    """From what was submitted."""
+    env = read.template(objects, kind)["spec"]["containers"][0].get("env") or []
+    item = read.job_of(objects, kind)
+    return Job(
+        name, read.pods_wanted(item), read.ranks_a_pod(objects, kind), any(row["name"] == "PET_TEE" for row in env), "elasticPolicy" in item["spec"],
+    )  # fmt: skip
+
+
+Kept = Callable[[Sequence[int]], dict[int, list[bytes]]]
+"""The last lines of nodes whose pods are gone."""
+
+
+class Logs:
+    """Of one job. ``rank``: only the lines of that process."""
+
+    def __init__(self, api: Api, job: Job, rank: int | None, out: Any, say: Say, kept: Kept) -> None:
+        self.api, self.job, self.rank, self.out, self.say, self.kept = api, job, rank, out, say, kept
         self.lock = threading.Lock()
         self.threads: dict[tuple[str, int], threading.Thread] = {}
         self.shown: set[int] = set()
+        self.written = False
         self.over = threading.Event()
 
     @property
     def node(self) -> int | None:
         """The one node that was asked for."""
-        return None if self.rank is None else self.rank // self.processes
+        return None if self.rank is None else self.rank // self.job.processes
 
     def copy(self, follow: bool, status: Callable[[], Status]) -> None:
         """All that is there; with ``follow`` go on until the job has ended."""
-        if self.node is not None and self.node >= self.nodes:
-            raise SchedulerError(f"logs --rank {self.rank}: the job has ranks 0 to {self.nodes * self.processes - 1}")
+        self._refuse()
         if follow:
             self._follow(status)
         else:
             self._print()
-        missing = [str(node) for node in range(self.nodes) if node not in self.shown and self.node in (None, node)]
-        if not self.shown:
-            self.say(f"no output yet ({tail.described(found)})" if (found := status()).live else "no pod of it is left, so its output is gone")
-        elif missing and not status().live:
-            self.say(f"no output of node {', '.join(missing)}: its pod is gone (the operator deletes pods that still run when the job ends)")
+        missing = self._missing()
+        if missing and not (found := status()).live:
+            for node, lines in self.kept(missing).items():
+                for line in lines:
+                    self._put(node, line)
+            if missing := self._missing():
+                self.say(f"nothing is left of what node {', '.join(map(str, missing))} wrote: its pod is gone, and it kept nothing")
         elif missing:
-            self.say(f"node {', '.join(missing)} has written nothing yet")
+            words = f"no output yet ({tail.described(found)})" if not self.shown else f"node {', '.join(map(str, missing))} has written nothing yet"
+            self.say(words)
+        if self.rank is not None and self.shown and not self.written:
+            self.say(f"node {self.node} wrote something, and no line of it is marked as that of rank {self.rank}: jobgen logs without --rank shows it")
+
+    def _missing(self) -> list[int]:
+        return [node for node in range(self.job.nodes) if node not in self.shown and self.node in (None, node)]
+
+    def _refuse(self) -> None:
+        """A rank that there is not, or that cannot be told from others."""
+        asked = f"logs --rank {self.rank}: "
+        if self.rank is None:
+            return
+        if self.rank >= self.job.ranks:
+            raise SchedulerError(f"{asked}the job has ranks 0 to {self.job.ranks - 1}")
+        if self.job.elastic:
+            raise SchedulerError(f"{asked}the job is elastic, and its agents deal the ranks out anew at each start; leave out --rank")
+        if self.job.processes > 1 and not self.job.marked:
+            raise SchedulerError(
+                f"{asked}its launcher mixes the output of a node's {self.job.processes} processes without saying whose a line is; "
+                f"leave out --rank (each line says its node), or use launch.launcher: torchrun, which says it"
+            )
 
     def _pods(self) -> list[Item]:
-        found = [pod for pod in self.api.items("Pod", labels=read.selector(self.job)) if _started(pod)]
+        found = [pod for pod in self.api.items("Pod", labels=read.selector(self.job.name)) if _started(pod)]
         return sorted((pod for pod in found if self.node in (None, read.node_rank(pod))), key=lambda pod: (read.node_rank(pod), str(pod["metadata"].get("creationTimestamp"))))
 
     def _print(self) -> None:
@@ -82,7 +137,7 @@ class Logs:
             try:
                 yield from self._lines(pod, previous=previous)
             except SchedulerError as error:
-                if not previous or not isinstance(error, Missing):
+                if not previous or isinstance(error, Unreachable):  # a kubelet may have dropped the instance before the last
                     self.say(f"{read.name_of(pod)}: {error}")
 
     def _lines(self, pod: Item, *, follow: bool = False, previous: bool = False, since: bytes = b"") -> Iterator[Line]:
@@ -101,11 +156,15 @@ class Logs:
 
     def _put(self, node: int, text: bytes) -> None:
         self.shown.add(node)
-        mark = _RANK.match(text)
-        if mark and self.rank is not None and int(mark[2]) != (self.rank if mark[1] == b"rank" else self.rank % self.processes):
+        rank, who = (node if self.job.processes == 1 else None), f"node {node}"
+        if not self.job.elastic and self.job.processes > 1 and (mark := _LOCAL.match(text)):
+            rank = node * self.job.processes + int(mark[1])
+            who, text = f"rank {rank}", text[mark.end() :]
+        if self.rank not in (None, rank):
             return
+        self.written = True
         with self.lock:
-            self.out.write(f"[node {node}] {text.decode('utf-8', 'replace')}\n")
+            self.out.write(f"[{who}] {text.decode('utf-8', 'replace')}\n")
             self.out.flush()
 
     def _follow(self, status: Callable[[], Status]) -> None:
@@ -180,8 +239,3 @@ def _timed(line: bytes, node: int) -> Line:
 def _started(pod: Item) -> bool:
     found = read.main_status(pod)
     return bool({"running", "terminated"} & found.get("state", {}).keys() or "terminated" in found.get("lastState", {}))
-
-
-def nodes_and_processes(objects: Sequence[Item], kind: str) -> tuple[int, int]:
-    """Pods of the job, and processes of each."""
-    return read.pods_wanted(read.job_of(objects, kind)), read.ranks_a_pod(objects, kind)

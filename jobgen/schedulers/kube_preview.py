@@ -9,9 +9,8 @@ from typing import Any
 from jobgen.schedulers import kube_objects as read
 from jobgen.schedulers.errors import SchedulerError
 from jobgen.schedulers.kube_api import Api
-from jobgen.schedulers.kube_errors import Missing, UnknownKind
+from jobgen.schedulers.kube_errors import Missing, Taken, UnknownKind
 from jobgen.schedulers.kube_objects import CLAIM, Item, name_of
-from jobgen.schedulers.submit import Say
 
 TARGETS = {kind: target for target, kind in read.JOBS.items()}
 QUANTITIES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -33,29 +32,40 @@ def numbered(base: str, run: int, objects: Sequence[Item], kind: str) -> str:
     return base[: longest - len(end)].rstrip("-") + end
 
 
-def claim(api: Api, item: Item, say: Say) -> None:
-    """Make a claim that is not there; one that is there is used as it is, and never changed."""
-    found = api.find(CLAIM, name_of(item))
-    if found is None:
-        api.apply(item)
-    elif remark := _differing(found, item):
-        say(remark)
+def claims(api: Api, wanted: Sequence[Item]) -> None:
+    """Make the claims that are not there. One that is there is used, never changed, and refused where it is not what the
+    job asks for, before any other is made."""
+    missing = []
+    for item in wanted:
+        if (found := api.find(CLAIM, name_of(item))) is None:
+            missing.append(item)
+        else:
+            _same(found, item)
+    for item in missing:
+        try:
+            api.apply(item, new=True)
+        except Taken:  # another job made it a moment ago
+            _same(api.get(CLAIM, name_of(item)), item)
 
 
-def _differing(found: Item, wanted: Item) -> str:
+def _same(found: Item, wanted: Item) -> None:
+    """Refuse a claim that cannot serve, or is another than the spec describes: nobody may change its storage any more."""
     name, said = name_of(found), []
     if found["metadata"].get("deletionTimestamp"):
         raise SchedulerError(f"claim {name} is being deleted, and what is on it will be lost: choose another name in volumes")
-    modes = found["spec"].get("accessModes") or []
-    if not set(wanted["spec"].get("accessModes") or []) <= set(modes):
-        said.append(f"access mode {', '.join(modes)}")
-    have, want = (tree["spec"]["resources"]["requests"]["storage"] for tree in (found, wanted))
-    if _bytes(have) < _bytes(want):
-        said.append(f"size {have}")
-    storage = wanted["spec"].get("storageClassName")
-    if storage is not None and found["spec"].get("storageClassName") != storage:
-        said.append(f"storage class {found['spec'].get('storageClassName')}")
-    return f"claim {name} is there already with {' and '.join(said)}; it is used as it is" if said else ""
+    have, want = found["spec"], wanted["spec"]
+    if not set(want["accessModes"]) <= set(have["accessModes"]):
+        said.append(f"access mode {', '.join(have['accessModes'])} instead of {', '.join(want['accessModes'])}")
+    sizes = [spec["resources"]["requests"]["storage"] for spec in (have, want)]
+    if _bytes(sizes[0]) < _bytes(sizes[1]):
+        said.append(f"size {sizes[0]} instead of {sizes[1]}")
+    if want.get("storageClassName", have.get("storageClassName")) != have.get("storageClassName"):
+        said.append(f"storage class {have.get('storageClassName') or 'none'} instead of {want['storageClassName']}")
+    if said:
+        raise SchedulerError(
+            f"claim {name} is there already, with {' and '.join(said)}: write what is there, leave out volumes' create to use it "
+            f"as it is, or choose another name"
+        )
 
 
 def _bytes(quantity: str) -> float:
@@ -71,7 +81,8 @@ def judged(api: Api, objects: Sequence[Item], kind: str) -> Iterator[str]:
     for item in objects:
         what = f"{item['kind']} {name_of(item)}"
         if item["kind"] == CLAIM and (found := api.find(CLAIM, name_of(item))) is not None:
-            yield _differing(found, item) or f"{what} is there already"
+            _same(found, item)
+            yield f"{what} is there already"
             continue
         if item is job and (live := api.find(kind, name_of(item))) is not None:
             ended = bool({"Succeeded", "Complete", "Completed", "Failed"} & read.conditions(live).keys())

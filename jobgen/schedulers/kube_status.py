@@ -17,6 +17,8 @@ ENDED: dict[str, Phase] = {"Succeeded": "succeeded", "Complete": "succeeded", "C
 STARTING = (None, "PodInitializing", "ContainerCreating")
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TERMINATING = "Terminating"
+GONE = "its pods are gone, and jobgen logs shows the last that they wrote"
+LAST_LINES = 20
 T = TypeVar("T")
 
 
@@ -29,9 +31,11 @@ def status(api: Api, job: Item, pods: Sequence[Item]) -> Status:
     running = _running_for(job, pods)
     for native, phase in ENDED.items():
         if (condition := read.conditions(job).get(native)) and not terminating:
-            code, words = _exit(pods)
-            reason = "" if phase == "succeeded" else "; ".join(filter(None, [words, str(condition.get("message") or "")]))
-            return Status(phase, native, reason, restarts, nodes, running, code, final=True)
+            code, words, output = _exit(pods)
+            if phase == "succeeded":
+                return Status(phase, native, "", restarts, nodes, running, code, final=True)
+            reason = "; ".join(filter(None, [words, str(condition.get("message") or "")]))
+            return Status(phase, native, reason, restarts, nodes, running, code, output=output, final=True)
     counted = _counted(job, pods)
     queue, waits = _queue(api, job)
     if terminating:
@@ -45,7 +49,8 @@ def status(api: Api, job: Item, pods: Sequence[Item]) -> Status:
         return Status("running", "Running", "its pods have ended, and the operator has not yet said how", restarts, nodes, running, pods=counted, queue=queue)
     reason = "" if len(live) >= read.pods_wanted(job) else _why(api, job, pods) or waits or _condition(job)
     state: Phase = "running" if live else "queued"
-    return Status(state, _native(job, state), reason, restarts, nodes, running if live else "", pods=counted, queue=queue)
+    output = _exit(pods)[2]  # why it was restarted
+    return Status(state, _native(job, state), reason, restarts, nodes, running if live else "", pods=counted, queue=queue, output=output)
 
 
 def _native(job: Item, phase: Phase) -> str:
@@ -107,8 +112,8 @@ def _state(pod: Item) -> str:
     return "starting" if phase == "running" else phase
 
 
-def _exit(pods: Sequence[Item]) -> tuple[str, str]:
-    """Exit status and words of the container that failed first."""
+def _exit(pods: Sequence[Item]) -> tuple[str, str, str]:
+    """Exit status, words and last output of the container that failed first."""
     failed = []
     for pod in pods:
         found = read.main_status(pod)
@@ -117,11 +122,12 @@ def _exit(pods: Sequence[Item]) -> tuple[str, str]:
             if ended and ended.get("exitCode"):
                 failed.append((str(ended.get("finishedAt")), read.node_rank(pod), ended))
     if not failed:
-        return ("0", "") if pods else ("", "")
+        return ("0", "", "") if pods else ("", GONE, "")
     _, rank, ended = min(failed, key=lambda row: row[:2])
     code = str(ended["exitCode"])
     cause = ": out of memory" if ended.get("reason") == "OOMKilled" else ""
-    return code, f"node {rank} ended with {code}{cause}"
+    output = "\n".join(str(ended.get("message") or "").rstrip().splitlines()[-LAST_LINES:])
+    return code, f"node {rank} ended with {code}{cause}", output
 
 
 def _why(api: Api, job: Item, pods: Sequence[Item]) -> str:

@@ -74,7 +74,7 @@ class KubernetesScheduler:
             reason = reason or f"context {context} leads to {place.server} now, and the job is on {server}"
         raise SchedulerError(f"{receipt.handle} cannot be asked for: {reason}")
 
-    def prepare(self, request: Request) -> dict[str, Any]:
+    def prepare(self, request: Request, say: Say) -> dict[str, Any]:
         """A name that is free: the job's own, else one with a number. What was not submitted from here is in the way."""
         api = self._api(request.details)
         objects = read.parse(request.artifact.text)
@@ -155,9 +155,7 @@ class KubernetesScheduler:
             for item in needed:
                 self._make(api, receipt, item)
             _patiently(lambda: api.apply(job, dry_run=True))  # before anything that stays is made
-            for item in objects:
-                if item["kind"] == CLAIM:
-                    kube_preview.claim(api, item, say)
+            kube_preview.claims(api, [item for item in objects if item["kind"] == CLAIM])
             made = _patiently(lambda: self._make(api, receipt, job))
         except Unreachable:
             raise
@@ -277,7 +275,7 @@ class KubernetesScheduler:
             found[receipt.handle] = kube_status.status(api, jobs[name], pods[name]) if mine else self._gone(receipt, jobs.get(name), pods[name])
         return found
 
-    def try_out(self, request: Request) -> str:
+    def try_out(self, request: Request, say: Say) -> str:
         """Server-side dry run of every object and of the pods."""
         return "\n".join(kube_preview.judged(self._api(request.details), read.parse(request.artifact.text), self.kind))
 
@@ -307,12 +305,12 @@ class KubernetesScheduler:
         return f"{'claim' if len(claims) == 1 else 'claims'} {', '.join(claims)} and the checkpoints on {'it' if len(claims) == 1 else 'them'} stay"
 
     def logs(self, receipt: Receipt, rank: int | None, follow: bool, out: Any, say: Say) -> None:
-        """Every pod's output, each line marked with its node."""
-        from jobgen.schedulers.kube_logs import Logs, nodes_and_processes
+        """Every pod's output, each line marked with who wrote it."""
+        from jobgen.schedulers import kube_kept, kube_logs
 
-        nodes, processes = nodes_and_processes(self._objects(receipt), self.kind)
-        name = receipt.details["object"]
-        Logs(self._of(receipt), name, nodes, processes, rank, out, say).copy(follow, lambda: self.status(receipt))
+        api, objects, name = self._of(receipt), self._objects(receipt), receipt.details["object"]
+        kept = kube_kept.Kept(api, read.template(objects, self.kind), name, receipt.created, say)
+        kube_logs.Logs(api, kube_logs.job(objects, self.kind, name), rank, out, say, kept.lines).copy(follow, lambda: self.status(receipt))
 
 
 def _patiently(call: Callable[[], Item]) -> Item:

@@ -121,7 +121,7 @@ def _signal_group(group: int, number: int) -> None:
 def alive(folder: Path) -> bool:
     """The run holds its lock."""
     try:
-        with (folder / "alive").open("a") as lock:
+        with (folder / "alive").open("rb") as lock:  # a lock needs no right to write, and the folder may be read-only
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -22,7 +22,7 @@ class LocalScheduler:
         """The machine."""
         return str(details.get("host") or socket.gethostname())
 
-    def prepare(self, request: Request) -> dict[str, Any]:
+    def prepare(self, request: Request, say: Say) -> dict[str, Any]:
         """Nothing stands before it; state may be shared with other machines."""
         return {"host": socket.gethostname()}
 
@@ -48,7 +48,7 @@ class LocalScheduler:
         """One after the other."""
         return [self.status(receipt) for receipt in runs]
 
-    def try_out(self, request: Request) -> str:
+    def try_out(self, request: Request, say: Say) -> str:
         """bash -n."""
         import subprocess
 

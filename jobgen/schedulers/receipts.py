@@ -25,6 +25,8 @@ from jobgen.schedulers.state import Status
 from jobgen.spec.record import NamedTuple
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+LAST_SECOND = 253402300800
+"""The year 10000, after which no date can be shown."""
 NOTICE_SECONDS = 1.0
 """Of waiting for another submission, before saying so."""
 
@@ -164,12 +166,16 @@ def _unwritable(path: Path, error: OSError) -> Unwritable:
 
 def load(folder: Path) -> Receipt:
     """A run's receipt; OSError or ValueError when there is none that can be read. Unknown fields are another version's."""
-    record = json.loads((folder / "receipt.json").read_text(encoding="utf-8"))
+    try:
+        record = json.loads((folder / "receipt.json").read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("a receipt is not nested") from None
     if not isinstance(record, dict):
         raise ValueError("a receipt is an object")
     known = {name: record[name] for name in Receipt._fields if name in record}
     texts = ("name", "target", "digest", "token", "state")
-    if any(not isinstance(known.get(name), str) for name in texts) or not isinstance(known.get("created"), int | float):
+    created = known.get("created")
+    if any(not isinstance(known.get(name), str) for name in texts) or not isinstance(created, int | float) or not 0 <= created < LAST_SECOND:
         raise ValueError("a receipt lacks its fields")
     if not isinstance(known.setdefault("job_id", None), str | None) or not isinstance(known.setdefault("details", {}), dict):
         raise ValueError("a receipt lacks its fields")

@@ -74,13 +74,18 @@ def _no_contact(message: str) -> bool:
 
 
 @functools.cache
+def configuration() -> dict[str, str]:
+    """The cluster's settings, as ``scontrol show config`` prints them; Unreachable when nobody answers."""
+    done = run(["scontrol", "show", "config"])
+    found = dict(re.findall(r"^(\w+)\s*=\s*(\S+)", done.stdout, re.MULTILINE))
+    if "ClusterName" not in found:
+        raise Unreachable(f"Slurm cannot be reached: {done.stderr.strip() or 'scontrol names no cluster'}")
+    return found
+
+
 def cluster() -> str:
     """The cluster that this machine's clients talk to; several may share a home folder."""
-    done = run(["scontrol", "show", "config"])
-    match = re.search(r"^ClusterName\s*=\s*(\S+)", done.stdout, re.MULTILINE)
-    if match is None:
-        raise Unreachable(f"Slurm cannot be reached: {done.stderr.strip() or 'scontrol names no cluster'}")
-    return match.group(1)
+    return configuration()["ClusterName"]
 
 
 def dependency_options(dependency: str) -> list[str]:

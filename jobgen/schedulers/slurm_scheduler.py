@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jobgen.schedulers import slurm, tail
+from jobgen.schedulers import slurm, slurm_partition, tail
 from jobgen.schedulers.errors import Unsubmittable
 from jobgen.schedulers.receipts import Lock, Receipt
 from jobgen.schedulers.state import Status
@@ -24,8 +24,9 @@ class SlurmScheduler:
         """The cluster."""
         return str(details.get("cluster") or slurm.cluster())
 
-    def prepare(self, request: Request) -> dict[str, Any]:
-        """The log folder: Slurm opens the log before the script's first line."""
+    def prepare(self, request: Request, say: Say) -> dict[str, Any]:
+        """A partition that will start it, and the log folder: Slurm opens the log before the script's first line."""
+        slurm_partition.look(request.artifact.text, say)
         folder = slurm.output_folder(request.artifact.text, Path.cwd())
         if folder is None:
             raise Unsubmittable("slurm.output: the log folder holds a % that only Slurm can resolve, so it cannot be made before")
@@ -65,8 +66,9 @@ class SlurmScheduler:
             for receipt in runs
         ]  # fmt: skip
 
-    def try_out(self, request: Request) -> str:
-        """sbatch --test-only."""
+    def try_out(self, request: Request, say: Say) -> str:
+        """The partition's limits, then sbatch --test-only."""
+        slurm_partition.look(request.artifact.text, say)
         with tempfile.TemporaryDirectory(prefix="jobgen-") as folder:
             script = Path(folder) / self.artifact_name
             script.write_text(request.artifact.text, encoding="utf-8", errors="surrogateescape", newline="\n")

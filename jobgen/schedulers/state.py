@@ -24,6 +24,8 @@ class Status(NamedTuple):
     """Kubernetes: how many of its pods are in which state."""
     queue: str = ""
     """Kueue: the queue, and what admitted the job."""
+    output: str = ""
+    """Kubernetes: the last lines of the container that failed."""
     final: bool = False
     """Nothing can change it any more, so it may be remembered instead of asked for."""
 

@@ -57,8 +57,8 @@ class Scheduler(Protocol):
     def scope(self, details: dict[str, Any]) -> str:
         """Where names must differ (cluster and namespace)."""
 
-    def prepare(self, request: Request) -> dict[str, Any]:
-        """Everything that must stand before the call; returns further details."""
+    def prepare(self, request: Request, say: Say) -> dict[str, Any]:
+        """Everything that must stand before the call; returns further details. NeverStarts: it would wait for ever."""
 
     def send(self, receipt: Receipt, request: Request, lock: Lock, say: Say) -> str:
         """The call; returns the scheduler's own id. Unreachable: it is not known whether it arrived; any other
@@ -76,8 +76,8 @@ class Scheduler(Protocol):
     def statuses(self, runs: Sequence[Receipt]) -> list[Status]:
         """What many runs are doing, in as few questions as the scheduler allows."""
 
-    def try_out(self, request: Request) -> str:
-        """Let the scheduler judge the request without taking it."""
+    def try_out(self, request: Request, say: Say) -> str:
+        """Let the scheduler judge the request without taking it. NeverStarts: it would take it and never start it."""
 
     def command(self, request: Request) -> str:
         """The call in words."""
@@ -134,7 +134,7 @@ def send(wanted: Request, service: Scheduler, *, new: bool, say: Say) -> Receipt
             say(f"{same[0].handle} was being submitted when it was interrupted; going on")
             again = same[0]._replace(details=same[0].details | {"attempted": time.time()})
             return _finish(receipts.save(again), wanted, service, lock, say)
-        details = wanted.details | service.prepare(wanted)
+        details = wanted.details | service.prepare(wanted, say)
         receipt = receipts.create(
             wanted.name, wanted.target, wanted.digest,
             {service.artifact_name: wanted.artifact.text, "spec.yaml": wanted.spec_text}, details,

@@ -29,7 +29,10 @@ def text(receipt: Receipt, found: Status) -> str:
         ("running for", found.elapsed), ("restarts", found.restarts), ("exit status", found.exit_code),
     )  # fmt: skip
     lines = [f"{receipt.handle}  {found.phase} ({found.native})"]
-    return "\n".join(lines + [f"  {name}: {value}" for name, value in facts if value not in (None, "")])
+    lines += [f"  {name}: {value}" for name, value in facts if value not in (None, "")]
+    if found.output:
+        lines += ["  last output of what failed:", *(f"    {line}" for line in found.output.splitlines())]
+    return "\n".join(lines)
 
 
 def listing(found: Iterable[tuple[Receipt, Status]]) -> str:

@@ -15,8 +15,8 @@ class NoChart(Exception):
     """The chart cannot be drawn here or under that name."""
 
 
-def write(estimate: Estimate, path: str) -> None:
-    """Draw to a file; its ending says the format (.svg, .html or .png)."""
+def ready(path: str) -> tuple[str, Any]:
+    """The format that a file's ending asks for, and the library that draws it; NoChart without either."""
     kind = path.rpartition(".")[2].lower()
     if kind not in ("svg", "html", "png"):
         raise NoChart(f"--plot {path}: write a name that ends in .svg, .html or .png")
@@ -24,7 +24,13 @@ def write(estimate: Estimate, path: str) -> None:
         import altair
         import vl_convert  # noqa: F401  what turns a chart into a file
     except ImportError:
-        raise NoChart("--plot needs Altair: pip install 'jobgen[plot]'") from None
+        raise NoChart("--plot needs Altair and vl-convert: pip install 'jobgen[plot]' (in a clone: pip install '.[plot]')") from None
+    return kind, altair
+
+
+def write(estimate: Estimate, path: str) -> None:
+    """Draw to a file; its ending says the format (.svg, .html or .png)."""
+    kind, altair = ready(path)
     figure = chart(estimate, altair)
     try:
         if kind == "html":
@@ -42,6 +48,8 @@ def chart(estimate: Estimate, altair: Any) -> Any:
     gpu = estimate.gpu
     rows = []
     for bit, phase in PHASES:
+        if phase not in gpu.phases:
+            continue
         for component in COMPONENTS:
             size = sum(term.bytes for term in gpu.terms if term.component == component and term.phases & bit)
             if size:

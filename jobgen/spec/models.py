@@ -110,7 +110,7 @@ class Lora(Model):
 
     rank: PositiveInt = Field(16, description="rank r of the two factors")
     alpha: float = Field(32, gt=0, description="scale: alpha / rank")
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapter")
+    dropout: float | None = Field(None, ge=0, lt=1, description="dropout before the adapter [the framework's]")
     target_modules: str | list[str] = Field("all-linear", description="all-linear, or module names such as q_proj")
     modules_to_save: list[str] = Field([], description="modules trained and saved in full beside the adapter")
     use_dora: bool = Field(False, description="weight-decomposed adapters")
@@ -334,6 +334,7 @@ class Slurm(Model):
     container: Literal["none", "pyxis", "apptainer"] = Field("none", description="how launch.image runs")
     requeue: Literal["auto"] | bool = Field("auto", description="requeue after preemption, node failure and time limit [auto: when restarts > 0]")
     signal_before: Duration = Field(180, description="lead of the signal before the time limit")
+    signal: Literal["USR1", "USR2", "TERM"] = Field("USR1", description="signal sent ahead of the time limit; the program hears it on every rank (Slurm). TERM ends launchers too: torchrun gives its ranks 30 s")
     gpu_option: Literal["gpus_per_node", "gres"] = Field("gpus_per_node", description="how GPUs are asked for")
     srun_args: list[str] = Field([], description="further srun options")
     master_addr_suffix: str = Field("", description="appended to the first host's name (some sites route the fabric by another name)")

@@ -22,7 +22,7 @@ _FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _PREFIXED = r"[-+]?0(?:[0-9]+|[oO][0-7]+|[xX][0-9a-fA-F]+|[bB][01]+)"
 _SEXAGESIMAL = r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
 _NOT_FINITE = r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)"
-_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
 _CONTROL_VALUE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 MAX_DIGITS = 18
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-MODELS = 3885322722
+MODELS = 3588522389
 """Checksum of the source this was made from."""
 
 SHAPES: dict[str, Any] = {
@@ -32,7 +32,7 @@ SHAPES: dict[str, Any] = {
     "Lora": (
         ('rank', 'rank', ('int', 1, 1099511627776), False, 16),
         ('alpha', 'alpha', ('float', 0, -1e+300, 1e+300, 1e+300), False, 32),
-        ('dropout', 'dropout', ('float', -1e+300, 0, 1, 1e+300), False, 0.0),
+        ('dropout', 'dropout', ('union', (('float', -1e+300, 0, 1, 1e+300), ('none',))), False, None),
         ('target_modules', 'target_modules', ('union', (('str',), ('list', ('str',)))), False, 'all-linear'),
         ('modules_to_save', 'modules_to_save', ('list', ('str',)), False, []),
         ('use_dora', 'use_dora', ('bool',), False, False),
@@ -200,6 +200,7 @@ SHAPES: dict[str, Any] = {
         ('container', 'container', ('word', ('none', 'pyxis', 'apptainer')), False, 'none'),
         ('requeue', 'requeue', ('union', (('word', ('auto',)), ('bool',))), False, 'auto'),
         ('signal_before', 'signal_before', ('duration',), False, 180),
+        ('signal', 'signal', ('word', ('USR1', 'USR2', 'TERM')), False, 'USR1'),
         ('gpu_option', 'gpu_option', ('word', ('gpus_per_node', 'gres')), False, 'gpus_per_node'),
         ('srun_args', 'srun_args', ('list', ('str',)), False, []),
         ('master_addr_suffix', 'master_addr_suffix', ('str',), False, ''),

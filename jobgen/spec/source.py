@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
+import stat
 import sys
 from pathlib import Path as FilePath
 from typing import IO, Any
@@ -11,6 +13,8 @@ from typing import IO, Any
 from jobgen.spec.problem import Problem, SpecError
 
 MAX_BYTES = 2**20
+REFERRED_BYTES = 16 * 2**20
+"""Of a file that a spec refers to."""
 
 
 def _stop(file: str, message: str, fix: str, line: int = 1, column: int = 1) -> SpecError:
@@ -29,6 +33,18 @@ def read_file(path: str | os.PathLike[str], shown: str) -> str:
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise _stop(shown, f"the file cannot be read: {reason}", "check the path and its permissions") from None
+
+
+def read_regular(path: FilePath, encoding: str = "utf-8") -> str:
+    """The text of a file that a spec refers to. OSError where it is no regular file or larger than ``REFERRED_BYTES``;
+    UnicodeDecodeError where it is not text."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        data = stream.read(REFERRED_BYTES + 1)
+    if len(data) > REFERRED_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {REFERRED_BYTES // 2**20} MiB")
+    return data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_stream(stream: IO[Any] | None, shown: str) -> str:

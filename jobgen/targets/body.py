@@ -74,6 +74,10 @@ class Node(NamedTuple):
     execute: tuple[Shell, ...] = ()
     carried: tuple[str, ...] = ()
     limit: tuple[Shell, ...] = ()
+    signal: str = "USR1"
+    """Told ahead of the end."""
+    preflight: Shell | None = None
+    """What a node that may lock too little memory is told; None: the network needs none."""
 
 
 def program_text(job: Job, node: Node) -> Shell:
@@ -97,6 +101,8 @@ def program_text(job: Job, node: Node) -> Shell:
         resume=resume,
         words_after=tail,
         limit=node.limit,
+        preflight=node.preflight,
+        survived=constant(node.signal, "slurm.signal") if node.signal != "TERM" else None,
         prepare=[*_sync(job), *lines(job.prepare, "launch.prepare")],
         stage=[
             joined(
@@ -255,10 +261,13 @@ MARGIN_SECONDS = 45
 """Of the signal's lead, kept for ending the program and for the requeue itself."""
 
 
-def signals(lead: int) -> dict[str, int]:
-    """Values of ``shell/steps.sh.j2``: how long the program may take to save and leave, and how often it is told."""
+def signals(lead: int, signal: str = "USR1") -> dict[str, Any]:
+    """Values of ``shell/steps.sh.j2``: how the program is told, how often, and how long it may take to save and leave."""
     patience = max(1, lead - MARGIN_SECONDS, lead // 2)
-    return {"patience": patience, "interval": min(10, max(1, patience // 3)), "grace": min(20, max(1, lead // 6))}
+    return {
+        "signal": constant(signal, "slurm.signal"), "by_term": signal == "TERM",
+        "patience": patience, "interval": min(10, max(1, patience // 3)), "grace": min(20, max(1, lead // 6)),
+    }  # fmt: skip
 
 
 def prepares(job: Job) -> bool:
@@ -295,8 +304,10 @@ def checkpoints(job: Job, inside: Shell) -> dict[str, Any]:
     resume = list[Shell]()
     if found.mode == "path" and found.path:
         resume.append(constant(f"JOBGEN_RESUME_FROM={quote(found.path).text}", origin))
-        if pattern:
-            resume.append(constant(f'if (( JOBGEN_ATTEMPT > 0 )) && [ -n "$started_from" ]; then {newest}; fi', origin))
+        if pattern:  # what this run saved itself is further on, unless the path goes back to something of its own folder
+            back = found.path.startswith(f"{(found.directory or '').rstrip('/')}/")
+            again = "(( JOBGEN_ATTEMPT > 0 )) && " if back else ""
+            resume.append(constant(f'if {again}[ -n "$started_from" ]; then {newest}; fi', origin))
     elif found.mode == "auto" and pattern:
         resume.append(constant(f'if [ -n "$started_from" ]; then {newest}; fi', origin))
     result["resume"] = resume

@@ -2,7 +2,7 @@
 
 # mypy: ignore-errors
 
-CHECKSUM = 3467748813
+CHECKSUM = 3827338010
 """Of the templates this was made from."""
 
 
@@ -164,7 +164,9 @@ def k8s_inside_sh_j2(v, p, s):
         yield p(v['checkpoints'])
         yield '\ntrace=$checkpoints/.jobgen/attempt-$JOBGEN_ATTEMPT\nmkdir -p -- "$trace"\nexport TORCH_FR_DUMP_TEMP_FILE=$trace/nccl_trace_rank_ TORCH_NCCL_DEBUG_INFO_TEMP_FILE=$trace/nccl_trace_rank_\n'
         yield p(s())
-        yield '\n'
+        yield '\n# An operator may delete pods as soon as the job has ended, and their output with them: the last of it stays here.\nrm -rf /jobgen/output /jobgen/ranks\nmkfifo /jobgen/output\ntail -c '
+        yield p(v['kept'])
+        yield ' </jobgen/output >/jobgen/last &\nkeeper=$!\nexec 3>&1 4>&2 > >(exec tee -a /jobgen/output) 2> >(exec tee -a /jobgen/output >&2)\nkeep_output() {\n  status=$?\n  exec >&3 2>&4\n  for (( left = 50; left > 0; left-- )); do # a process that outlives the launcher may still hold the output\n    kill -0 "$keeper" 2>/dev/null || break\n    sleep 0.1\n  done\n  if [ "$status" != 0 ] && [ -w /dev/termination-log ]; then # the processes\' own words rather than their launcher\'s\n    { grep -a \'^\\[default\' /jobgen/last || true; } | tail -c 3000 >/dev/termination-log\n  fi\n  mkdir -p -- "$checkpoints/.jobgen/output" && cp -- /jobgen/last "$checkpoints/.jobgen/output/$JOBGEN_JOB_ID.$JOBGEN_ATTEMPT.$NODE_RANK" || true\n  exit "$status"\n}\ntrap keep_output EXIT\n'
         yield from shell_checkpoints_sh_j2(v, p, s)
     if v['stage']:
         yield '\ncopy() {\n  if [ -d "$1" ]; then\n    mkdir -p -- "$2"\n    cp -a -u -- "$1/." "$2/"\n  else\n    mkdir -p -- "$(dirname -- "$2")"\n    cp -a -u -- "$1" "$2"\n  fi\n}\n'
@@ -224,10 +226,7 @@ def k8s_inside_sh_j2(v, p, s):
             yield p(l_word)
             yield '\n'
         yield ')\n'
-    if v['direct']:
-        yield 'exec "${command[@]}"\n'
-    else:
-        yield 'child=\'\' ended=\'\'\ntrap \'ended=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true\' TERM INT\n"${command[@]}" &\nchild=$!\n[ -z "$ended" ] || kill -TERM "$child" 2>/dev/null || true\nwhile :; do\n  if wait "$child"; then status=0; else status=$?; fi\n  kill -0 "$child" 2>/dev/null || break # a trapped signal makes wait return early\ndone\ntrap - TERM INT\n[ "$status" = 0 ] || exit "$status"\n'
+    yield 'child=\'\' ended=\'\'\ntrap \'ended=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true\' TERM INT\n"${command[@]}" &\nchild=$!\n[ -z "$ended" ] || kill -TERM "$child" 2>/dev/null || true\nwhile :; do\n  if wait "$child"; then status=0; else status=$?; fi\n  kill -0 "$child" 2>/dev/null || break # a trapped signal makes wait return early\ndone\ntrap - TERM INT\n[ "$status" = 0 ] || exit "$status"\n'
     if v['finish']:
         yield '[ "$NODE_RANK" = 0 ] || exit 0\n'
         yield p(s('launch.finish'))
@@ -372,7 +371,12 @@ def shell_program_sh_j2(v, p, s):
         yield '  cd -- '
         yield p(l_folder)
         yield '\n'
-    yield "}\n\ntrain() {\n  # The launcher must survive this signal; a program that handles it still gets it.\n  trap '' USR1\n  enter\n  local command=(\n"
+    yield '}\n\ntrain() {\n'
+    if v['survived']:
+        yield "  # The launcher must survive this signal; a program that handles it still gets it.\n  trap '' "
+        yield p(v['survived'])
+        yield '\n'
+    yield '  enter\n  local command=(\n'
     for l_word in v['words']:
         yield '    '
         yield p(l_word)
@@ -393,6 +397,12 @@ def shell_program_sh_j2(v, p, s):
             yield p(l_word)
             yield '\n'
         yield '  )\n'
+    if v['preflight']:
+        yield p(s('resources.fabric'))
+        yield '  # Slurm hands on the soft limit of the shell that submitted; the node\'s own is the hard one.\n  ulimit -S -l "$(ulimit -H -l)" 2>/dev/null || true\n  if [ "$(ulimit -l)" != unlimited ] && [ "${SLURM_LOCALID:-0}" = 0 ]; then\n    printf \'jobgen: warning: %s may lock %s KiB of memory (ulimit -l), not unlimited: \' "${SLURMD_NODENAME:-$HOSTNAME}" "$(ulimit -l)" >&2\n    echo '
+        yield p(v['preflight'])
+        yield ' >&2\n  fi\n'
+        yield p(s())
     yield '  exec '
     for l_word in v['limit']:
         yield p(l_word)
@@ -420,7 +430,11 @@ def shell_program_sh_j2(v, p, s):
             yield '\n'
         yield '}\n'
     if v['execute']:
-        yield "\n# On the node itself: the same step inside the container, with the variables it needs.\ncontain() {\n  trap '' USR1\n"
+        yield '\n# On the node itself: the same step inside the container, with the variables it needs.\ncontain() {\n'
+        if v['survived']:
+            yield "  trap '' "
+            yield p(v['survived'])
+            yield '\n'
         for l_line in v['host_setup']:
             yield '  '
             yield p(l_line)
@@ -462,18 +476,38 @@ def shell_steps_sh_j2(v, p, s):
     yield p(s('slurm.signal_before'))
     yield '\n# Ahead of the end: the program may save and leave, for '
     yield p(v['patience'])
-    yield ' s; then it is ended.\non_signal() {\n  signalled=1\n  say "time is up for this attempt: telling the program"\n  if [ -z "$step" ] || [ -n "$watcher" ]; then return 0; fi\n  (\n    trap - USR1 TERM\n    for (( left = '
-    yield p(v['patience'])
-    yield '; left > 0; left -= '
-    yield p(v['interval'])
-    yield ' )); do\n      tell USR1 "$step" || exit 0 # again and again: one that comes before its handler is lost\n      sleep '
-    yield p(v['interval'])
-    yield '\n    done\n    tell TERM "$step" || exit 0\n    sleep '
-    yield p(v['grace'])
-    yield '\n    tell KILL "$step" || exit 0\n  ) </dev/null >/dev/null 2>&1 &\n  watcher=$!\n}\non_term() {\n  ended=1\n  say "ended from outside"\n  if [ -n "$step" ]; then tell TERM "$step" || true; fi\n}\nno_more_signals() {\n  trap \'\' USR1\n  if [ -n "$watcher" ]; then kill "$watcher" 2>/dev/null || true; fi\n}\ntrap on_signal USR1\ntrap on_term TERM'
-    if v['interrupt']:
-        yield ' INT HUP'
+    yield ' s; then it is ended.\non_signal() {\n  signalled=1\n  say "time is up for this attempt: telling the program"\n  if [ -z "$step" ] || [ -n "$watcher" ]; then return 0; fi\n  (\n    trap - '
+    yield p(v['signal'])
+    yield ' TERM\n'
+    if v['by_term']:
+        yield '    # Once, as launchers take a second one for impatience; and not through srun, which would kill the step at once.\n    scancel --signal=TERM "$SLURM_JOB_ID" || exit 0\n    sleep '
+        yield p(v['patience'])
+        yield '\n'
+    else:
+        yield '    for (( left = '
+        yield p(v['patience'])
+        yield '; left > 0; left -= '
+        yield p(v['interval'])
+        yield ' )); do\n      tell '
+        yield p(v['signal'])
+        yield ' "$step" || exit 0 # again and again: one that comes before its handler is lost\n      sleep '
+        yield p(v['interval'])
+        yield '\n    done\n    tell TERM "$step" || exit 0\n    sleep '
+        yield p(v['grace'])
+        yield '\n'
+    yield '    tell KILL "$step" || exit 0\n  ) </dev/null >/dev/null 2>&1 &\n  watcher=$!\n}\n'
+    if (not v['by_term']):
+        yield 'on_term() {\n  ended=1\n  say "ended from outside"\n  if [ -n "$step" ]; then tell TERM "$step" || true; fi\n}\n'
+    yield "no_more_signals() {\n  trap '' "
+    yield p(v['signal'])
+    yield '\n  if [ -n "$watcher" ]; then kill "$watcher" 2>/dev/null || true; fi\n}\ntrap on_signal '
+    yield p(v['signal'])
     yield '\n'
+    if (not v['by_term']):
+        yield 'trap on_term TERM'
+        if v['interrupt']:
+            yield ' INT HUP'
+        yield '\n'
     yield p(s())
     yield '\n'
 
@@ -555,7 +589,9 @@ def slurm_job_sh_j2(v, p, s):
         yield p(v['restarts'])
         yield ' )); then\n    say "'
         yield p(v['restarts'])
-        yield ' restarts are used up"\n    return 0\n  fi\n  say "requeue: $1"\n  trap - USR1 TERM\n  scontrol requeue "$SLURM_JOB_ID" || return 0\n  sleep 600\n}\n'
+        yield ' restarts are used up"\n    return 0\n  fi\n  say "requeue: $1"\n  trap - '
+        yield p(v['signal'])
+        yield ' TERM\n  scontrol requeue "$SLURM_JOB_ID" || return 0\n  sleep 600\n}\n'
         yield p(s())
         yield '\n\n'
     if v['clean']:

@@ -15,7 +15,7 @@ OWN = {
     "gpus": "resources.gpus_per_node", "gpus-per-node": "resources.gpus_per_node", "gres": "slurm.gpu_option",
     "gpus-per-task": "resources.gpus_per_node", "cpus-per-task": "resources.cpus_per_node", "mem": "resources.memory_per_node",
     "mem-per-cpu": "resources.memory_per_node", "mem-per-gpu": "resources.memory_per_node", "exclusive": "resources.exclusive",
-    "time": "launch.time_limit", "output": "slurm.output", "signal": "slurm.signal_before", "requeue": "slurm.requeue",
+    "time": "launch.time_limit", "output": "slurm.output", "signal": "slurm.signal and slurm.signal_before", "requeue": "slurm.requeue",
     "no-requeue": "slurm.requeue", "partition": "slurm.partition", "account": "slurm.account", "qos": "slurm.qos",
     "constraint": "slurm.constraint", "reservation": "slurm.reservation", "dependency": "after",
     "container-image": "slurm.container", "container-mounts": "volumes", "container-env": "slurm.container",
@@ -71,7 +71,7 @@ def _all(job: Job, spec: Spec, requeue: bool, array: bool) -> Iterator[Row]:
         yield "time", clock(job.time_limit_seconds), "launch.time_limit"
     yield "output", output(slurm.output, array), "slurm.output"
     yield "open-mode", "append", "launch.restarts"
-    yield "signal", f"B:USR1@{_lead(job, spec)}", "slurm.signal_before"
+    yield "signal", f"B:{slurm.signal}@{_lead(job, spec)}", "slurm.signal_before"
     yield "requeue" if requeue else "no-requeue", None, "slurm.requeue"
     yield from _after(spec)
     yield from _extra(spec)

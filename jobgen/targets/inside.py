@@ -19,8 +19,11 @@ CONFIG_DIR = "/etc/jobgen"
 WORK = "/jobgen"
 """An emptyDir: it outlives a restarted container, not the pod."""
 PORT = 29500
-FORWARDING = ("torchrun", "accelerate", "deepspeed", "itself")
-"""Launchers that handle SIGTERM themselves, so that they may be the container's first process."""
+KEPT_BYTES = 65536
+"""Of the end of a node's output, kept beside the checkpoints."""
+MARKING = ("torchrun", "itself")
+"""Launchers that torchrun's PET_ variables reach, so that each line of a process says its rank on the node. accelerate
+has options of its own for it, by version; deepspeed has nothing that still prints."""
 FIXED = tuple(f"--{name}" for name in ("nnodes", "node-rank", "master-addr", "master-port", "max-restarts"))
 """Options of torchrun that the operator's PET_ variables say where nodes come and go."""
 
@@ -62,7 +65,7 @@ def script(job: Job, place: Place, fabric: Fabric | None, port: int) -> Artifact
             words=words,
             more=more,
             words_after=after,
-            direct=not job.finish and job.launcher in FORWARDING,
+            kept=constant(str(KEPT_BYTES)),
             finish=lines(job.finish, "launch.finish"),
         )
     )

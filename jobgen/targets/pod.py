@@ -265,6 +265,11 @@ def environment(plan: Plan) -> list[Any]:
         "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
     }
+    named = {variable.name for variable in job.env}
+    if "TORCH_FR_BUFFER_SIZE" in named and "TORCH_NCCL_TRACE_BUFFER_SIZE" not in named:  # torch knows the new name for sure
+        del values["TORCH_NCCL_TRACE_BUFFER_SIZE"]
+    if job.launcher in inside.MARKING and job.processes_per_node > 1:
+        values |= {"PET_TEE": "3", "PET_LOG_DIR": f"{inside.WORK}/ranks"}  # each line says which process wrote it
     for row in side.env if side else ():
         values[row.name] = From(row.value, "resources.fabric")
     for variable in job.env:

@@ -41,11 +41,13 @@ def render(job: Job, spec: Spec) -> Artifact:
     node = body.Node(
         identity=IDENTITY,
         container=entrance.inside,
-        checks=() if entrance.inside else body.mount_checks(job),
+        checks=_cache(job, directory) if entrance.inside else body.mount_checks(job),
         setup=() if entrance.inside else setup,
         host_setup=setup if entrance.inside else (),
         execute=entrance.execute,
         carried=entrance.carried,
+        signal=spec.slurm.signal,
+        preflight=_locked_memory(job, spec) if job.rdma else None,
     )
     program = body.document(body.program_text(job, node).text, "END_OF_PROGRAM")
     lead = int(spec.slurm.signal_before)
@@ -68,7 +70,7 @@ def render(job: Job, spec: Spec) -> Artifact:
         program=program,
         start=constant(f"srun --kill-on-bad-exit=1 --wait={_wait(job)} ", "checkpoint"),
         interrupt=False,
-        **body.signals(lead),
+        **body.signals(lead, spec.slurm.signal),
         requeue=requeue and job.restarts > 0,
         capped=job.restarts > 0 or not requeue,
         steps=list(_steps_before(job, entrance)),
@@ -86,6 +88,29 @@ IDENTITY = {
     RunTime.LOCAL_RANK: "$SLURM_LOCALID",
     RunTime.HOST_ADDR: "${SLURMD_NODENAME:-$HOSTNAME}",
 }
+
+
+def _cache(job: Job, directory: str) -> tuple[Shell, ...]:
+    """Downloads in a container go beside the checkpoints unless the image or the spec says where: its home is not mounted,
+    so that each node would fetch the weights again, and what launch.prepare fetched would be gone."""
+    mount = containers.covering(job, directory)
+    if mount is None:
+        return ()
+    folder = quote(f"{mount.target.rstrip('/')}/.cache/huggingface").text
+    return (constant(f'if [ -z "${{HF_HOME:-}}" ]; then export HF_HOME={folder}; fi', mount.origin),)
+
+
+def _locked_memory(job: Job, spec: Spec) -> Shell:
+    """Why a small ``ulimit -l`` matters, and what changes it: slurmd's own limit, or one that came with the submission."""
+    propagate = spec.slurm.extra.get("propagate")
+    fix = (
+        "slurmd itself has this limit: ask the site for LimitMEMLOCK=infinity in its unit"
+        if isinstance(propagate, str) and propagate.upper() == "NONE"
+        else "write slurm.extra: {propagate: NONE}, or ask the site for PropagateResourceLimitsExcept=MEMLOCK (and for LimitMEMLOCK=infinity of slurmd)"
+    )
+    return quote(
+        f"{job.fabric} registers its buffers there, and NCCL then fails in ibv_reg_mr (Cannot allocate memory) or falls back to TCP. {fix}", "resources.fabric"
+    )
 
 
 def _wait(job: Job) -> int:

@@ -58,7 +58,8 @@ def common(plan: Plan) -> dict[str, Any]:
 
 
 def claims(plan: Plan) -> list[Object]:
-    """The claims that the spec asks jobgen to make."""
+    """The claims that the spec asks jobgen to make. They outlive the job and others may ask for the same one, so nothing
+    on them is of one job: the same text applied twice changes nothing."""
     found: dict[str, Object] = {}
     for mount in plan.job.mounts:
         if mount.claim and mount.create_size_bytes and mount.claim not in found:
@@ -66,7 +67,7 @@ def claims(plan: Plan) -> list[Object]:
             found[mount.claim] = skeleton.fill(
                 "claim",
                 **{**common(plan), "name": From(mount.claim, origin)},
-                labels={**MANAGED, JOB_LABEL: plan.name},
+                labels=MANAGED,
                 access_mode=From(mount.access_mode, origin),
                 storage_class=some(From(mount.storage_class, origin)),
                 size=From(quantity(mount.create_size_bytes), origin),

@@ -85,6 +85,12 @@ def test_a_wrong_name_is_answered_with_the_nearest():
     assert caught.value.nearest[0] == "infiniband"
 
 
+def test_a_name_that_is_near_to_none_is_answered_with_all():
+    with pytest.raises(fabrics.UnknownFabric) as caught:
+        fabrics.find("nonsense")
+    assert caught.value.nearest == () and all(name in str(caught.value) for name in NAMES)
+
+
 def test_a_user_can_bring_a_file(tmp_path):
     file = tmp_path / "ours.yaml"
     file.write_text(

@@ -36,6 +36,13 @@ def test_axolotl_pins_one_release() -> None:
     assert releases.pins("axolotl", (0, 14)) == releases.pins("axolotl", "0.14.0")
 
 
+def test_what_a_source_distribution_asks_of_the_torch_it_finds_is_not_firm() -> None:
+    """axolotl's setup.py takes the installed torch; only from its wheels on does a release insist on one."""
+    assert not releases.firm("axolotl", "0.12.2", "torch")
+    assert releases.firm("axolotl", "0.12.2", "accelerate")
+    assert releases.firm("axolotl", "0.20.0", "torch")
+
+
 def test_llamafactory_allows_a_closed_range() -> None:
     found = releases.pins("llamafactory", "0.9.4")
     assert found["transformers"] == ((4, 51), (4, 57, 1, 0, 0, 0, 0, 1))

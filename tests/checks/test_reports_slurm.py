@@ -145,6 +145,12 @@ def test_sisyphus_201_requeue_truncates_the_log() -> None:
     assert "#SBATCH --open-mode=append" in directives(slurm())
 
 
+def test_a_secret_that_the_scripts_head_would_take_away() -> None:
+    for name in ("JOBGEN_TOKEN", "ACCELERATE_KEY", "PET_TOKEN", "SLURM_JWT", "SBATCH_TOKEN"):
+        refused(spec({"launch.secrets": ["HF_TOKEN", name]}), "launch.secrets.1", "slurm")
+    assert "JG714" not in codes(spec({"launch.secrets": ["HF_TOKEN", "MY_SLURM_TOKEN"]}), "slurm")
+
+
 def test_slurm_golden_lead_above_half_the_limit() -> None:
     refused(spec({"launch.time_limit": "10m", "slurm.signal_before": "9m"}), "slurm.signal_before", "slurm")
     assert "JG844" in codes(spec({"slurm.signal_before": "30s"}), "slurm")

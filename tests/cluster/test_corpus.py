@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,6 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @cache
 def made(target: str, beside: Path, step: int) -> tuple[corpus.Made, ...]:
     return tuple(corpus.made(target, beside, step))
-
-
-def say(line: str) -> None:
-    """Figures go to the report even when tests pass."""
-    print(line)
-    if path := os.environ.get("JOBGEN_FIGURES"):
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
 
 def shellcheck() -> str:
@@ -104,7 +96,7 @@ def test_the_corpus_is_large_and_the_same_every_time() -> None:
 
 
 @pytest.mark.parametrize("target", corpus.known_targets())
-def test_every_spec_is_rendered(target: str, beside: Path) -> None:
+def test_every_spec_is_rendered(target: str, beside: Path, say: Callable[[str], None]) -> None:
     found = made(target, beside, STEP)
     say(f"corpus {target}: {len(found)} specs tried offline, {sum(one.artifact is not None for one in found)} rendered")
     assert {one.entry.id: one.refusal for one in found if one.artifact is None} == {}
@@ -172,7 +164,7 @@ def slurm() -> slurm_cluster.Slurm:
 
 @pytest.mark.cluster
 @pytest.mark.slurm
-def test_sbatch_takes_every_script(slurm: slurm_cluster.Slurm, beside: Path, tmp_path: Path) -> None:
+def test_sbatch_takes_every_script(slurm: slurm_cluster.Slurm, beside: Path, tmp_path: Path, say: Callable[[str], None]) -> None:
     found = made("slurm", beside, 1)
     assert {one.entry.id: one.refusal for one in found if one.artifact is None} == {}
     for one in found:
@@ -186,7 +178,7 @@ def test_sbatch_takes_every_script(slurm: slurm_cluster.Slurm, beside: Path, tmp
 
 @pytest.mark.cluster
 @pytest.mark.slurm
-def test_every_script_passes_bash_and_shellcheck(slurm: slurm_cluster.Slurm, beside: Path, tmp_path: Path) -> None:
+def test_every_script_passes_bash_and_shellcheck(slurm: slurm_cluster.Slurm, beside: Path, tmp_path: Path, say: Callable[[str], None]) -> None:
     texts = {one.entry.id: one.artifact for target in SCRIPTS for one in made(target, beside, 1) if one.artifact}
     wrong = complaints(texts, tmp_path)
     say(f"corpus scripts: {len(texts)} tried, {len(texts) - len(wrong)} without a word from bash -n and shellcheck")
@@ -198,8 +190,7 @@ def test_every_script_passes_bash_and_shellcheck(slurm: slurm_cluster.Slurm, bes
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Any]:
-    """The API server with a namespace of our own. It stays, emptied: where an aggregated API (Kueue's visibility) does not
-    answer, deleting a namespace takes for ever."""
+    """The API server with a namespace of our own."""
     if not kube.up():
         pytest.skip("no test Kubernetes answers here: tests/cluster/kube-up.sh starts one")
     from jobgen.schedulers import kube_config
@@ -212,7 +203,7 @@ def api() -> Iterator[Any]:
     os.environ.update({name: kube.environment()[name] for name in kept})
     yield Api(kube_config.resolve(None, NAMESPACE))
     os.environ.update({name: value for name, value in kept.items() if value is not None})
-    kube.kubectl("-n", NAMESPACE, "delete", "trainingruntimes", "--all", "--wait=false", check=False)
+    kube.kubectl("delete", "namespace", NAMESPACE, check=False)
     kube.kubectl("delete", "priorityclass", "jobgen-corpus", check=False)
 
 
@@ -223,7 +214,7 @@ GANGS = ("scheduling.volcano.sh/v1beta1", "scheduling.x-k8s.io/v1alpha1")
 @pytest.mark.cluster
 @pytest.mark.kube
 @pytest.mark.parametrize("target", corpus.KUBERNETES)
-def test_the_api_server_takes_every_manifest(api: Any, target: str, beside: Path) -> None:
+def test_the_api_server_takes_every_manifest(api: Any, target: str, beside: Path, say: Callable[[str], None]) -> None:
     found = made(target, beside, 1)
     assert {one.entry.id: one.refusal for one in found if one.artifact is None} == {}
     kinds, refused = Counter[str](), {}

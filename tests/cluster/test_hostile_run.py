@@ -6,7 +6,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +51,9 @@ def judge(output: str, more: list[str]) -> None:
     assert said["cwd"] in more or not more
 
 
-def say(line: str) -> None:
-    """Figures go to the report even when tests pass."""
-    print(line)
-    if path := os.environ.get("JOBGEN_FIGURES"):
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-
 @pytest.mark.cluster
 @pytest.mark.slurm
-def test_a_process_on_slurm_gets_every_value(tmp_path: Path) -> None:
+def test_a_process_on_slurm_gets_every_value(tmp_path: Path, say: Callable[[str], None]) -> None:
     """Folders with hostile names too: of the checkpoints, of the program's start, of the Python environment."""
     slurm = slurm_cluster.find()
     if isinstance(slurm, str):
@@ -99,7 +91,7 @@ def namespace() -> Iterator[str]:
 @pytest.mark.cluster
 @pytest.mark.kube
 @pytest.mark.parametrize("target", hostile.KUBERNETES)
-def test_a_process_on_kubernetes_gets_every_value(target: str, namespace: str, tmp_path: Path) -> None:
+def test_a_process_on_kubernetes_gets_every_value(target: str, namespace: str, tmp_path: Path, say: Callable[[str], None]) -> None:
     tree = spec(
         f"hostile-{target}", "/ckpt/hostile", launch={"image": "localhost/train:1"}, volumes=[{"mount": "/ckpt", "path": "/var/tmp"}],
         kubernetes={"namespace": namespace, "annotations": {"example.com/odd": "".join(TEXTS[:-1])}},

@@ -1,4 +1,4 @@
-"""One spec, trained by the three targets on the real test Kubernetes, and what clusters do to jobs.
+"""One spec, submitted to the three targets on the real test Kubernetes, and what clusters do to jobs.
 
 Two pods of two ranks each (gloo on the CPU), 20 steps, a checkpoint every 5 on a shared claim. The trainer writes each
 start and end of training to history.jsonl on the claim: that is what the tests read.
@@ -13,13 +13,14 @@ from pathlib import Path
 
 import kube
 import pytest
-
-from jobgen import api
+from kube_jobs import KubeCommandLine
 
 SPEC = Path(__file__).parent / "specs" / "gloo.yaml"
 TARGETS = ("k8s", "trainjob", "jobset")
 KINDS = {"k8s": "pytorchjob", "trainjob": "trainjob", "jobset": "jobset"}
 ENDED = {"Succeeded": True, "Complete": True, "Completed": True, "Failed": False}
+KILLED, DELETED = "rank killed by SIGKILL", "pod deleted"
+KUBELET, SUSPENDED = "kubelet stopped for 15 s", "suspended and resumed by Kueue"
 PATIENCE = float(os.environ.get("JG_PATIENCE", "420"))
 
 pytestmark = [
@@ -50,18 +51,27 @@ def applied(text):
     assert done.returncode == 0, done.stderr
 
 
-class Run:
-    """One job on the cluster."""
+@pytest.fixture
+def cli(namespace, tmp_path):
+    return KubeCommandLine(tmp_path, namespace)
 
-    def __init__(self, target, name, namespace, *sets):
-        self.target, self.name, self.namespace = target, name, namespace
-        given = [f"name={name}", f"kubernetes.namespace={namespace}", f"checkpoint.directory=/ckpt/{name}", *sets]
-        arguments = next((text for text in sets if text.startswith("launch.args=")), None)
-        if arguments is None:
-            given.append(f'launch.args=["/ckpt/{name}", "--steps", "20", "--every", "5", "--pause", "0.4"]')
-        document = api.load(str(SPEC), sets=given)
-        self.text = api.render(document, target=target).text
-        applied(self.text)
+
+class Run:
+    """One job on the cluster, by ``jobgen submit``; ``rendered``: by ``jobgen render`` and ``kubectl apply``."""
+
+    def __init__(self, cli, target, name, *sets, rendered=False):
+        self.cli, self.target, self.name, self.namespace = cli, target, name, cli.namespace
+        given = [f"name={name}", f"kubernetes.namespace={self.namespace}", f"checkpoint.directory=/ckpt/{name}", *sets]
+        if not any(text.startswith("launch.args=") for text in sets):
+            given.append(arguments(name))
+        words = [word for text in given for word in ("--set", text)]
+        self.handle = None
+        if rendered:
+            done = cli.call("render", SPEC, "--target", target, *words)
+            assert done.status == 0, done.err
+            applied(done.out)
+        else:
+            self.handle = cli.sent(SPEC, target, *words)
 
     def conditions(self):
         """Types of the conditions that hold."""
@@ -70,7 +80,10 @@ class Run:
 
     def end(self):
         """Waits for the end; True when it succeeded."""
-        return until(f"{self.target} {self.name} to end", lambda: next((ENDED[one] for one in self.conditions() if one in ENDED), None))
+        good = until(f"{self.target} {self.name} to end", lambda: next((ENDED[one] for one in self.conditions() if one in ENDED), None))
+        if self.handle:
+            assert self.cli.status(self.handle)["phase"] == ("succeeded" if good else "failed")
+        return good
 
     def pods(self):
         """The job's pods."""
@@ -96,14 +109,28 @@ class Run:
         """Waits for a checkpoint."""
         until(f"{self.name}'s checkpoint {step}", lambda: (self.folder() / f"checkpoint-{step}" / "done").exists() or None)
 
-    def resumed_and_ended(self):
-        """Training went on from a checkpoint, at most one interval was lost, and it ended at its last step."""
-        starts = [row for row in self.history() if row["event"] == "start"]
+    def starts(self):
+        """Of its attempts, the first at step 0; all with four ranks. Training ended once, at its last step."""
         ends = [row for row in self.history() if row["event"] == "end"]
+        starts = [row for row in self.history() if row["event"] == "start"]
         assert [row["step"] for row in ends] == [20]
-        assert starts[0]["step"] == 0 and starts[-1]["step"] in (5, 10, 15)
+        assert self.history()[-1] == ends[0] and starts[0]["step"] == 0
         assert all(row["world"] == 4 for row in starts)
         return starts
+
+    def resumed(self):
+        """Training went on from a checkpoint, and no more than the steps since it were lost."""
+        starts = self.starts()
+        assert len(starts) > 1
+        assert all(row["step"] > 0 and 0 <= row["reached"] - row["step"] <= 5 for row in starts[1:]), starts
+        return starts
+
+    def survived(self, faults, fault):
+        """Into the table of faults."""
+        starts = self.starts()
+        steps = ", ".join(str(row["step"]) for row in starts[1:])
+        happened = f"began again {len(starts) - 1} {'time' if len(starts) == 2 else 'times'}, at step {steps}, ended at 20" if steps else "went on, ended at 20"
+        faults.survived(self.target, fault, happened, sum(row["reached"] - row["step"] for row in starts[1:]))
 
 
 def until(what, ask, patience=None):
@@ -117,9 +144,14 @@ def until(what, ask, patience=None):
     raise AssertionError(f"timeout: waited for {what}")
 
 
-def all_of(namespace, name, *sets):
-    """The same job on all three targets."""
-    return [Run(target, f"{name}-{target}", namespace, *sets) for target in TARGETS]
+def all_of(cli, name, *sets, more=(), **how):
+    """The same spec on all three targets; ``more``: arguments of the program."""
+    return [Run(cli, target, f"{name}-{target}", *sets, arguments(f"{name}-{target}", *more), **how) for target in TARGETS]
+
+
+def tried(faults, runs, fault):
+    for run in runs:
+        faults.tried(run.target, fault)
 
 
 def arguments(name, *more):
@@ -127,42 +159,46 @@ def arguments(name, *more):
     return "launch.args=" + json.dumps([f"/ckpt/{name}", "--steps", "20", "--every", "5", "--pause", "0.4", *more])
 
 
-def test_one_spec_trains_on_all_three_targets(namespace):
-    for run in all_of(namespace, "plain"):
+def test_one_rendered_spec_trains_on_all_three_targets(cli):
+    for run in all_of(cli, "plain", rendered=True):
         assert run.end() is True
         assert [(row["event"], row["step"], row["world"]) for row in run.history()] == [("start", 0, 4), ("end", 20, 4)]
         assert {path.name for path in run.folder().glob("checkpoint-*")} == {f"checkpoint-{step}" for step in (5, 10, 15, 20)}
         assert run.restarts() == 0
 
 
-def test_a_rank_killed_by_sigkill_costs_one_restart(namespace):
-    runs = [Run(target, f"kill-{target}", namespace, arguments(f"kill-{target}", "--kill-at", "12")) for target in TARGETS]
+def test_a_rank_killed_by_sigkill_costs_one_restart(cli, faults):
+    runs = all_of(cli, "kill", more=("--kill-at", "12"))
+    tried(faults, runs, KILLED)
     for run in runs:
         assert run.end() is True
-        assert [row["step"] for row in run.resumed_and_ended()] == [0, 10]
+        assert [row["step"] for row in run.resumed()] == [0, 10]
         assert run.restarts() == 1
+        run.survived(faults, KILLED)
 
 
-def test_a_deleted_pod_comes_back_and_training_goes_on(namespace):
-    runs = all_of(namespace, "delete")
+def test_a_deleted_pod_comes_back_and_training_goes_on(cli, faults):
+    runs = all_of(cli, "delete")
+    tried(faults, runs, DELETED)
     for run in runs:
         run.checkpoint(5)
         victim = sorted(pod["metadata"]["name"] for pod in run.pods())[-1]
-        kube.kubectl("-n", namespace, "delete", "pod", victim, "--wait=false", "--grace-period=1")
+        kube.kubectl("-n", run.namespace, "delete", "pod", victim, "--wait=false", "--grace-period=1")
     for run in runs:
         assert run.end() is True
-        run.resumed_and_ended()
+        run.resumed()
+        run.survived(faults, DELETED)
 
 
-def test_the_kubelet_may_stop_for_a_while(namespace):
-    runs = all_of(namespace, "kubelet")
+def test_the_kubelet_may_stop_for_a_while(cli, faults):
+    runs = all_of(cli, "kubelet")
+    tried(faults, runs, KUBELET)
     for run in runs:
         run.checkpoint(5)
     stop_and_start_kubelet(15)
     for run in runs:
         assert run.end() is True
-        assert [row["event"] for row in run.history()][-1] == "end"
-        assert run.history()[-1]["step"] == 20
+        run.survived(faults, KUBELET)
 
 
 def stop_and_start_kubelet(seconds):
@@ -181,11 +217,14 @@ def stop_and_start_kubelet(seconds):
     kube.kubectl("patch", "node", "jgkube-node", "--subresource=status", "--type=merge", "-p", patch)
 
 
-def test_elastic_agents_meet_again_after_a_killed_rank(namespace):
-    run = Run("k8s", "elastic", namespace, "kubernetes.elastic={min_nodes: 1, max_nodes: 2}", arguments("elastic", "--kill-at", "12"))
+def test_elastic_agents_meet_again_after_a_killed_rank(cli, faults):
+    fault = f"{KILLED}, elastic"
+    run = Run(cli, "k8s", "elastic", "kubernetes.elastic={min_nodes: 1, max_nodes: 2}", arguments("elastic", "--kill-at", "12"))
+    faults.tried("k8s", fault)
     assert run.end() is True
-    assert [row["step"] for row in run.resumed_and_ended()] == [0, 10]
+    assert [row["step"] for row in run.resumed()] == [0, 10]
     assert run.restarts() == 0  # of containers: the agents started new ranks by themselves
+    run.survived(faults, fault)
 
 
 QUEUES = """
@@ -224,33 +263,38 @@ def stop_policy(value):
     kube.kubectl("patch", "clusterqueue", "jobgen-runs", "--type=merge", "-p", json.dumps({"spec": {"stopPolicy": value}}))
 
 
-def test_kueue_suspends_and_resumes_and_training_goes_on(namespace, queue):
-    runs = all_of(namespace, "kueue", f"kubernetes.queue={queue}", "kubernetes.scheduler=kueue")
+def test_kueue_suspends_and_resumes_and_training_goes_on(cli, queue, faults):
+    runs = all_of(cli, "kueue", f"kubernetes.queue={queue}", "kubernetes.scheduler=kueue")
+    tried(faults, runs, SUSPENDED)
     for run in runs:
         run.checkpoint(5)
     stop_policy("HoldAndDrain")
     for run in runs:
-        until(f"{run.name} to lose its pods", lambda run=run: True if not [pod for pod in run.pods() if pod["status"]["phase"] == "Running"] else None)
+        without_running_pods(run)
     stop_policy("None")
     for run in runs:
         assert run.end() is True
-        run.resumed_and_ended()
+        run.resumed()
+        run.survived(faults, SUSPENDED)
 
 
-def test_a_program_that_always_fails_ends_after_its_restarts(namespace):
-    broken = 'launch.args=["/nowhere/at/all", "--no-such-option"]'
-    runs = all_of(namespace, "broken", broken)
+def without_running_pods(run):
+    """Wait until none runs any more."""
+    until(f"{run.name} to lose its pods", lambda: True if not [pod for pod in run.pods() if pod["status"]["phase"] == "Running"] else None)
+
+
+def test_a_program_that_always_fails_ends_after_its_restarts(cli):
+    runs = [Run(cli, target, f"broken-{target}", 'launch.args=["/nowhere/at/all", "--no-such-option"]') for target in TARGETS]
     for run in runs:
         assert run.end() is False
-        until(f"{run.name} to stop its pods", lambda run=run: True if not [pod for pod in run.pods() if pod["status"]["phase"] == "Running"] else None)
+        without_running_pods(run)
         if run.target != "k8s":
             assert run.restarts() == 2
 
 
-def test_without_restarts_the_first_failure_ends_the_job(namespace):
-    sets = ["launch.restarts=0", "checkpoint.resume=never"]
-    runs = [Run(target, f"once-{target}", namespace, *sets, arguments(f"once-{target}", "--fail-at", "7")) for target in TARGETS]
+def test_without_restarts_the_first_failure_ends_the_job(cli):
+    runs = all_of(cli, "once", "launch.restarts=0", "checkpoint.resume=never", more=("--fail-at", "7"))
     for run in runs:
         assert run.end() is False
-        until(f"{run.name} to stop its pods", lambda run=run: True if not [pod for pod in run.pods() if pod["status"]["phase"] == "Running"] else None)
+        without_running_pods(run)
         assert [row["event"] for row in run.history()] == ["start"]

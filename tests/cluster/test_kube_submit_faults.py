@@ -63,7 +63,7 @@ def agree(cli, handles):
     assert runtimes == {name for target, name in on_cluster if target == "trainjob"}
 
 
-def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli):
+def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, say):
     """Issue 6, item 7. Each round kills one submission with SIGKILL, then calls it again."""
     chance = random.Random(7)
     begun = time.monotonic()
@@ -103,11 +103,11 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli):
         handles[name] = cli.sent(spec, target)
         repeats.append(time.monotonic() - begun)
     agree(cli, handles)
-    print(f"\n{KILLS} submissions killed (one takes {usual:.2f} s): {stages}; on the cluster by then: {before}; lost 0, doubled 0; "
+    say(f"{KILLS} submissions killed (one takes {usual:.2f} s): {stages}; on the cluster by then: {before}; lost 0, doubled 0; "
           f"repeat {sum(repeats) / len(repeats):.2f} s on average, {max(repeats):.2f} s at most")  # fmt: skip
 
 
-def test_a_line_that_is_cut_at_a_random_byte(cli, line):
+def test_a_line_that_is_cut_at_a_random_byte(cli, line, say):
     """The API server goes away in the middle of a submission: it says so, and a repeat neither loses nor doubles."""
     chance = random.Random(11)
     handles = {"warm": cli.sent(cli.idle("warm", resources__nodes=1), "trainjob", env=line.env)}
@@ -129,7 +129,7 @@ def test_a_line_that_is_cut_at_a_random_byte(cli, line):
         handles[name] = cli.sent(spec, target, env=line.env)
         assert done.status or done.out.strip() == handles[name]
     agree(cli, handles)
-    print(f"\n{rounds} submissions cut off after a random part of {whole} bytes: {said}; lost 0, doubled 0")
+    say(f"{rounds} submissions cut off after a random part of {whole} bytes: {said}; lost 0, doubled 0")
 
 
 def test_away_for_a_while(cli, line):
@@ -149,7 +149,7 @@ def test_away_for_a_while(cli, line):
     agree(cli, {"away": handle})
 
 
-def test_eight_at_once_are_one_job(cli):
+def test_eight_at_once_are_one_job(cli, say):
     spec = cli.idle("eight", resources__nodes=1)
     begun = time.monotonic()
     calls = [cli.start("submit", spec, "--target", "jobset") for _ in range(8)]
@@ -158,7 +158,7 @@ def test_eight_at_once_are_one_job(cli):
     assert len({out for out, _ in ends}) == 1
     agree(cli, {"eight": ends[0][0].strip()})
     assert sum("live already" in err for _, err in ends) == 7
-    print(f"\n8 submissions at once: 1 job, {time.monotonic() - begun:.1f} s")
+    say(f"8 submissions at once: 1 job, {time.monotonic() - begun:.1f} s")
 
 
 def test_four_machines_at_once_are_one_job_or_are_refused(cli, tmp_path):
@@ -177,7 +177,7 @@ def test_four_machines_at_once_are_one_job_or_are_refused(cli, tmp_path):
     assert kept["metadata"]["ownerReferences"]
 
 
-def test_logs_are_followed_across_a_broken_line_without_loss_or_repetition(cli, line):
+def test_logs_are_followed_across_a_broken_line_without_loss_or_repetition(cli, line, say):
     more = {"launch__launcher": "python", "launch__entrypoint": "count.py", "launch__args": ["150", "0.2"], "resources__gpus_per_node": 1}
     code = str(kube.Path(__file__).parent / "programs" / "count.py")
     handle = cli.sent(cli.job("count", resources__nodes=1, launch__code={"files": [code]}, **more), "jobset")
@@ -193,4 +193,4 @@ def test_logs_are_followed_across_a_broken_line_without_loss_or_repetition(cli, 
     numbers = [row for row in out.splitlines() if "number" in row]
     assert numbers == [f"[node 0] number {number}" for number in range(150)]
     assert cli.until(handle, "succeeded", "failed")["phase"] == "succeeded"
-    print("\n150 lines followed across 3 cuts: none lost, none repeated")
+    say("150 lines followed across 3 cuts: none lost, none repeated")

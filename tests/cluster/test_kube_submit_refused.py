@@ -200,22 +200,86 @@ def test_a_config_map_of_the_name_that_is_not_jobgens(cli, place):
     assert kube.get("configmap", "mapped-files", place)["data"] == {"mine": "1"}
 
 
-def test_claims_are_used_as_they_are_and_never_deleted(cli, place):
+def asks(cli, name, claim, size="2GiB", nodes=2, **more):
+    """A job that wants that claim."""
+    create = {"size": size, "storage_class": "shared", **more}
+    return cli.idle(name, resources__nodes=nodes, volumes=[{"mount": "/ckpt", "claim": claim, "create": create}])
+
+
+@pytest.mark.parametrize("target", KINDS)
+def test_two_jobs_may_ask_for_the_same_claim(cli, place, target):
+    """Each may be the first; nothing on the claim is of one job, and it stays when both are gone."""
+    claim = f"both-{target}"
+    first = cli.sent(asks(cli, f"first-{target}", claim), target)
+    made = kube.get("pvc", claim, place)
+    second = cli.sent(asks(cli, f"second-{target}", claim), target)
+    after = kube.get("pvc", claim, place)
+    assert after["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "jobgen"}
+    assert not {key for key in after["metadata"].get("annotations", {}) if key.startswith("jobgen/")}
+    assert after["spec"]["resources"] == made["spec"]["resources"]
+    assert {record["handle"]: record["phase"] for record in cli.list()} == {first: "queued", second: "queued"}
+    assert f"{first} is cancelled; claim {claim} and the checkpoints on it stay" in cli.call("cancel", first).err
+    assert cli.status(second)["phase"] == "queued"
+    assert f"claim {claim} and the checkpoints on it stay" in cli.call("cancel", second).err
+    assert kube.get("pvc", claim, place)["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+def test_two_rendered_jobs_apply_the_same_claim_without_a_conflict(cli, place):
+    for name in ("rendered-1", "rendered-2"):
+        text = cli.call("render", asks(cli, name, "rendered"), "--target", "jobset").out
+        kube.kubectl("-n", place, "apply", "--server-side", "--field-manager", name, "-f", "-", text=text)
+    assert kube.get("pvc", "rendered", place)
+
+
+def test_eight_submissions_at_once_ask_for_one_claim(cli, place):
+    calls = [cli.start("submit", asks(cli, f"at-once-{n}", "at-once"), "--target", "jobset") for n in range(8)]
+    ends = [call.communicate(timeout=300) for call in calls]
+    assert [call.returncode for call in calls] == [0] * 8, ends
+
+
+@pytest.mark.parametrize("target", KINDS)
+def test_a_claim_that_is_another_than_the_spec_describes_is_refused(cli, place, target):
+    claim = f"other-{target}"
+    first = cli.sent(asks(cli, f"maker-{target}", claim), target)
+    cases = {
+        "size 2Gi instead of 3Gi": {"size": "3GiB"},
+        "storage class shared instead of fast": {"storage_class": "fast"},
+        "access mode ReadWriteMany instead of ReadWriteOncePod": {"access_mode": "ReadWriteOncePod", "nodes": 1},
+    }
+    for words, changes in cases.items():
+        spec = asks(cli, f"wants-{target}", claim, **changes)
+        said = cli.refused(spec, target)
+        assert f"claim {claim} is there already, with {words}: write what is there" in said
+        assert cli.call("submit", spec, "--target", target, "--dry-run=server").status == 3
+        assert not kube.get("configmap", f"wants-{target}-files", place)
+    assert {record["handle"] for record in cli.list()} == {first}
+    cli.sent(asks(cli, f"wants-{target}", claim, size="1GiB"), target)  # more room than asked for is fine
+
+
+def test_a_refused_claim_leaves_no_other_behind(cli, place):
+    cli.sent(asks(cli, "occupies", "occupied"))
+    volumes = [{"mount": f"/{name}", "claim": name, "create": {"size": "9GiB", "storage_class": "shared"}} for name in ("unmade", "occupied")]
+    assert "claim occupied is there already" in cli.refused(cli.idle("two-claims", volumes=volumes, checkpoint__directory="/unmade/x"))
+    assert not kube.get("pvc", "unmade", place)
+
+
+def test_claims_are_never_deleted_or_changed(cli, place):
     kube.kubectl("-n", place, "apply", "-f", "-", text=json.dumps({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "shared", "resources": {"requests": {"storage": "1Mi"}}}}))  # fmt: skip
-    spec = cli.idle("claims", volumes=[{"mount": "/ckpt", "claim": "mine", "create": {"size": "2GiB", "storage_class": "shared"}}])
-    done = cli.call("submit", spec, "--target", "jobset")
-    assert done.status == 0, done.err
-    assert "claim mine is there already with access mode ReadWriteOnce and size 1Mi; it is used as it is" in done.err
-    cli.call("cancel", done.out.strip())
-    assert kube.get("pvc", "mine", place)["spec"]["resources"]["requests"]["storage"] == "1Mi"
+        "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "shared", "resources": {"requests": {"storage": "5Gi"}}}}))  # fmt: skip
+    before = kube.get("pvc", "mine", place)
+    spec = asks(cli, "claims", "mine")
+    cli.call("cancel", cli.sent(spec))
+    after = kube.get("pvc", "mine", place)
+    assert (after["metadata"]["uid"], after["spec"]["resources"], after["metadata"].get("labels")) == (before["metadata"]["uid"], before["spec"]["resources"], None)
     kube.kubectl("-n", place, "patch", "pvc", "mine", "--type=merge", "-p", '{"metadata": {"finalizers": ["jobgen.test/held"]}}')
     kube.kubectl("-n", place, "delete", "pvc", "mine", "--wait=false")
-    assert "claim mine is being deleted" in cli.refused(spec)
-    assert [record["phase"] for record in cli.list()] == ["cancelled"]
-    assert not kube.get("configmap", "claims-files", place)
-    kube.kubectl("-n", place, "patch", "pvc", "mine", "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+    try:
+        assert "claim mine is being deleted" in cli.refused(spec)
+        assert [record["phase"] for record in cli.list()] == ["cancelled"]
+        assert not kube.get("configmap", "claims-files", place)
+    finally:
+        kube.kubectl("-n", place, "patch", "pvc", "mine", "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
 
 
 def test_quota_for_jobs_and_for_pods(cli):

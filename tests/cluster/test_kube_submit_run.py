@@ -39,7 +39,7 @@ def checkpoints(place, name):
 
 
 @pytest.mark.parametrize("target", KINDS)
-def test_trains_survives_a_killed_rank_and_ends(cli, target):
+def test_trains_survives_a_killed_rank_and_ends(cli, target, say):
     """Rank 1 kills itself with SIGKILL at step 12 of the first attempt: the rest is trained from the checkpoint at 10."""
     arguments = ["/ckpt/run", "--steps", "20", "--every", "5", "--kill-at", "12"]
     spec = cli.job("run", launch__args=arguments, checkpoint__directory="/ckpt/run")
@@ -57,15 +57,44 @@ def test_trains_survives_a_killed_rank_and_ends(cli, target):
     assert checkpoints(cli.namespace, "run") in (None, [5, 10, 15, 20])
     later = cli.call("logs", handle)
     assert history(later.out)[-1]["event"] == "end"
-    one = cli.call("logs", handle, "--rank", "0")
-    assert one.out
-    assert all(row.startswith("[node 0] ") for row in one.out.splitlines())
+    for rank in range(4):
+        one = cli.call("logs", handle, "--rank", str(rank))
+        assert f"[rank {rank}] this is rank {rank}" in one.out.splitlines(), (one, later)
+        assert all(row.startswith(f"[rank {rank}] ") for row in one.out.splitlines()), one
     none = cli.call("logs", handle, "--rank", "4")
     assert none.status == 3
     assert "the job has ranks 0 to 3" in none.err
-    if "[node 1]" not in later.out:
-        assert "no output of node 1: its pod is gone" in later.err
-    print(f"\n{target}: killed at step 12, resumed at 10, ended at 20 in {time.monotonic() - begun:.0f} s")
+    say(f"{target}: killed at step 12, resumed at 10, ended at 20 in {time.monotonic() - begun:.0f} s")
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize("target", KINDS)
+def test_why_a_failed_job_failed_is_said_after_its_pods_are_gone(cli, target, restarts):
+    """An operator deletes pods that still run, and a container that restarts in its place counts as one that runs."""
+    spec = cli.job("broken", launch__args=["/ckpt/broken", "--no-such-option"], launch__restarts=restarts)
+    handle = cli.sent(spec, target)
+    found = cli.until(handle, "failed", "succeeded", "cancelled", seconds=300)
+    words = "unrecognized arguments: --no-such-option"
+    shown, logs = cli.call("status", handle), cli.call("logs", handle)
+    assert (found["phase"], shown.status) == ("failed", 4), found
+    assert words in found["output"] or "its pods are gone, and jobgen logs shows the last that they wrote" in shown.out, shown
+    for rank in range(4):
+        assert any(row.startswith(f"[rank {rank}] ") and words in row for row in logs.out.splitlines()), logs
+    cli.call("cancel", handle)
+    kube.kubectl("-n", cli.namespace, "delete", KINDS[target], "broken", "--ignore-not-found")
+    kube.kubectl("-n", cli.namespace, "wait", "--for=delete", "pod", "-l", "jobgen/job=broken", "--timeout=100s")
+    after = cli.call("logs", handle)
+    assert all(any(row.startswith(f"[rank {rank}] ") and words in row for row in after.out.splitlines()) for rank in range(4)), after
+    assert "from claim ckpt (/ckpt/broken/.jobgen/output)" in after.err
+
+
+@pytest.mark.parametrize("launcher", ["deepspeed", "accelerate"])
+def test_a_rank_that_its_launcher_does_not_mark_is_refused(cli, launcher):
+    handle = cli.sent(cli.idle("mixed", launch__launcher=launcher))
+    done = cli.call("logs", handle, "--rank", "1")
+    assert (done.status, done.out) == (3, "")
+    assert "logs --rank 1: its launcher mixes the output of a node's 2 processes" in done.err
+    assert cli.call("logs", handle).status == 0
 
 
 QUEUE = [
@@ -78,7 +107,7 @@ QUEUE = [
 
 
 @pytest.mark.parametrize("target", KINDS)
-def test_kueue_admits_suspends_and_resumes(cli, target):
+def test_kueue_admits_suspends_and_resumes(cli, target, say):
     """It waits for quota, runs when there is some, is put back by Kueue in the middle, and goes on from its checkpoint."""
     place = cli.namespace
     kube.kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": QUEUE}).replace("NAME", place))
@@ -109,7 +138,7 @@ def test_kueue_admits_suspends_and_resumes(cli, target):
         assert told[-2]["step"] >= 10, told
         assert (told[-1]["event"], told[-1]["step"], told[-1]["world"]) == ("end", 60, 4)
         assert checkpoints(place, "queued")[-1] == 60
-        print(f"\n{target}: waited for quota, was suspended, resumed at step {told[-2]['step']}, ended at 60")
+        say(f"{target}: waited for quota, was suspended, resumed at step {told[-2]['step']}, ended at 60")
     finally:
         for kind, name in (("localqueue", "team"), ("clusterqueue", place), ("resourceflavor", place)):
             kube.kubectl("-n", place, "delete", kind, name, "--wait=false", check=False)

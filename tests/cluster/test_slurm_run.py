@@ -258,6 +258,21 @@ def test_a_preempted_job_saves_leaves_and_goes_on_where_it_was(slurm, here):
     assert "rank 0: finished at step 60" in log
 
 
+@pytest.mark.parametrize(("name", "number"), [("USR2", 12), ("TERM", 15)])
+def test_the_chosen_signal_arrives_before_the_limit_and_the_job_goes_on(slurm, here, name, number):
+    """Pitfall 66: Slurm itself sends it, every rank hears it, and the restarted attempt begins at the saved step."""
+    job = submit(slurm, here, launch__restarts=3, training__max_steps=120, launch__time_limit="1m", slurm__signal_before="30s", slurm__signal=name,
+                 launch__env={"PROBE_PAUSE": "0.4"})  # fmt: skip
+    assert slurm.wait(job, 240) == "COMPLETED", slurm.log(job)
+    log = slurm.log(job)
+    stopped = re.findall(r"rank (\d): told to stop \((\d+)\) at step (\d+)", log)
+    assert {(rank, told) for rank, told, _ in stopped} == {(str(rank), str(number)) for rank in range(4)}, log
+    assert "requeue: the attempt was ended before the training was" in log
+    resumed = int(re.findall(r"rank 0: start at step (\d+)", log)[1])
+    assert abs(resumed - int(stopped[0][2])) <= 1
+    assert "rank 0: finished at step 120" in log
+
+
 def test_a_late_signal_does_not_undo_success(slurm, here):
     """Pitfall 58: the program said it is done; the signal that comes while it cleans up changes nothing."""
     job = submit(slurm, here, launch__restarts=3, training__max_steps=5, launch__env={"PROBE_SAYS_DONE": "1", "PROBE_LINGERS": "8"})
@@ -340,12 +355,54 @@ def test_pyxis_gets_the_image_the_mounts_and_the_variables(slurm, here):
     assert not Path(f"/tmp/jobgen-{job}/scratch2").exists()
 
 
+def test_a_small_limit_of_locked_memory_is_raised_and_warned_of(slurm, here):
+    """Pitfall 44: the submitting shell's soft limit of 64 KiB reaches the job; the program gets the node's own, and where that
+    is small too the log says so, once a node."""
+    script = script_of(here, training__max_steps=1, resources__fabric="infiniband", launch__python={"venv": str(fake_python(here))})
+    (here / "job.sh").write_text(script)
+    (here / "send.sh").write_text("ulimit -S -l 64\nexec sbatch --parsable job.sh\n")
+
+    def limits(job):
+        assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+        return {tuple(one["locked"]) for one in probes(here).values()}
+
+    job = slurm.run("slurm-exec", "bash", "send.sh", cwd=here).strip()
+    ((soft, hard),) = limits(job)
+    assert soft == hard != 64 * 1024
+    small = hard != -1
+    assert slurm.log(job).count("of memory (ulimit -l), not unlimited: infiniband registers") == 2 * small
+    assert not small or f"jobgen: warning: node4 may lock {hard // 1024} KiB" in slurm.log(job)
+
+    job = submit(slurm, here, training__max_steps=1, resources__fabric="infiniband", launch__setup=["ulimit -l 128"], slurm__extra={"propagate": "NONE", "nodelist": NODES})
+    assert limits(job) == {(128 * 1024, 128 * 1024)}
+    assert "node3 may lock 128 KiB" in slurm.log(job)
+    assert "LimitMEMLOCK=infinity" in slurm.log(job)
+    assert "#SBATCH --propagate=NONE" in slurm.run("scontrol", "write", "batch_script", job, "-")
+
+
 def test_a_job_that_is_requeued_by_hand_goes_on(slurm, here):
     job = submit(slurm, here, launch__restarts=2, training__max_steps=60)
     slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
     slurm.run("scontrol", "requeue", job)
     assert slurm.wait(job) == "COMPLETED", slurm.log(job)
     assert re.findall(r"rank 0: start at step (\d+)", slurm.log(job))[1] >= "10"
+
+
+def test_a_path_to_resume_from_is_the_start_only(slurm, here):
+    """The first attempt begins at the path, a requeued one and a later job at what the run has saved itself."""
+    old = here / "old" / "checkpoint-7"
+    old.mkdir(parents=True)
+    (old / "trainer_state.json").write_text('{"global_step": 7}')
+    job = submit(slurm, here, launch__restarts=2, training__max_steps=60, checkpoint__resume=str(old))
+    slurm.until(job, lambda: "saved 15" in slurm.log(job), 60, "checkpoint")
+    slurm.run("scontrol", "requeue", job)
+    assert slurm.wait(job) == "COMPLETED", slurm.log(job)
+    first, second = (int(step) for step in re.findall(r"rank 0: start at step (\d+)", slurm.log(job)))
+    assert first == 7
+    assert second >= 15
+    later = submit(slurm, here, training__max_steps=61, checkpoint__resume=str(old))
+    assert slurm.wait(later) == "COMPLETED", slurm.log(later)
+    assert "rank 0: start at step 60" in slurm.log(later)
 
 
 def test_a_lost_node_costs_at_most_one_checkpoint_interval(slurm, here):

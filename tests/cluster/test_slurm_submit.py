@@ -391,3 +391,118 @@ def test_another_user_submits_and_follows(slurm, tmp_path):
         assert jobgen("logs", record["handle"]).stdout.rstrip().endswith("finished")
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def lax(slurm):
+    """Slurm's own default: limits of a partition are not enforced at submission. A small partition beside the others."""
+    if os.environ.get("JOBGEN_CLUSTER") != "1":
+        pytest.skip("changes the configuration of the cluster: set JOBGEN_CLUSTER=1")
+    conf = Path("/etc/slurm/slurm.conf")
+    before = conf.read_text()
+    conf.write_text(re.sub(r"(?m)^EnforcePartLimits=.*", "EnforcePartLimits=NO", before))
+    try:
+        slurm.run("scontrol", "reconfigure")
+        slurm.run("scontrol", "create", "PartitionName=small", "Nodes=node[1-4]", "MaxTime=01:00:00", "MaxNodes=1", "MaxMemPerNode=20000",
+                  "AllowQos=normal", "PriorityTier=1", "PreemptMode=OFF", "State=UP")  # fmt: skip
+        yield
+    finally:
+        conf.write_text(before)
+        slurm.run("scontrol", "delete", "PartitionName=small", check=False)
+        slurm.run("scontrol", "reconfigure")
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "fix", "reason"),
+    [
+        ("launch.time_limit=2h", "launch.time_limit is 2h, its MaxTime is 1h", "launch.time_limit: 1h", "PartitionTimeLimit"),
+        ("resources.nodes=2", "resources.nodes is 2, its MaxNodes is 1", "resources.nodes: 1", "PartitionNodeLimit"),
+        ("resources.memory_per_node=30000MiB", "resources.memory_per_node asks for 30000 MiB, its MaxMemPerNode is 20000 MiB", "20000MiB", "MaxMemPerLimit"),
+        ("resources.exclusive=true", "--mem=0: 1000000 MiB", "resources.exclusive: false", "MaxMemPerLimit"),
+        ("slurm.qos=high", "slurm.qos is high, its AllowQos is normal", "slurm.qos: normal", "QOS"),
+    ],
+)  # fmt: skip
+def test_what_sbatch_takes_and_no_partition_starts_is_refused_before(cli, slurm, lax, change, words, fix, reason):
+    """Pitfall 13, with Slurm as the witness: the same script, sent by hand, pends for that very reason."""
+    spec = cli.spec("limits", slurm__partition="small", launch__time_limit="30m", launch__launcher="srun")
+    changed = ["--set", change]
+    for more in ([], ["--dry-run=server"]):
+        done = cli.call("submit", spec, "--target", "slurm", *changed, *more)
+        assert (done.status, done.out) == (1, ""), done
+        assert f"partition small: {words}" in done.err.replace("a whole node is asked for (", ""), done.err
+        assert fix in done.err
+        assert "or slurm.partition: " in done.err
+    assert cli.list() == []
+    job = slurm.submit(cli.call("render", spec, "--target", "slurm", *changed).out, cli.folder, env=cli.env)
+    try:
+        slurm.until(job, lambda: reason in slurm.run("squeue", "--noheader", "--jobs", job, "--format=%r"), 30, reason)
+    finally:
+        slurm.run("scancel", job)
+
+
+def test_a_job_within_the_limits_is_sent_where_limits_are_not_enforced(cli, slurm, lax):
+    spec = cli.spec("within", slurm__partition="small", launch__time_limit="30m", launch__args=sleep(1))
+    assert "to start at" in cli.call("submit", spec, "--target", "slurm", "--dry-run=server").err
+    assert cli.until(cli.submit(spec), "succeeded", "failed")["phase"] == "succeeded"
+    either = cli.call("submit", cli.spec("either", slurm__partition="small,gpu"), "--target", "slurm", "--dry-run=server")
+    assert either.status == 0, either.err
+
+
+def test_a_partition_that_is_down_is_said_and_the_job_is_taken(cli):
+    done = cli.call("submit", cli.spec("maint", slurm__partition="maint"), "--target", "slurm", "--dry-run=server")
+    assert done.status == 0, done.err
+    assert "warning: partition maint is DOWN" in done.err
+
+
+@pytest.fixture
+def cancelling(slurm):
+    """The partition spot cancels what it preempts."""
+    if os.environ.get("JOBGEN_CLUSTER") != "1":
+        pytest.skip("changes the configuration of the cluster: set JOBGEN_CLUSTER=1")
+    slurm.run("scontrol", "update", "PartitionName=spot", "PreemptMode=CANCEL")
+    try:
+        yield
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=spot", "PreemptMode=REQUEUE")
+
+
+def preempted_in_spot(cli, slurm, **changes):
+    """A job of 60 steps and its follow-up, as submit proposes it; the job is preempted after a checkpoint. Their ids."""
+    spec = cli.spec(
+        "cut", slurm__partition="spot", slurm__extra={"nodelist": "node4"}, launch__restarts=3, launch__entrypoint=str(PROBE),
+        training__framework="transformers", training__versions={"transformers": "4.57.1"}, training__max_steps=60, **changes,
+    )  # fmt: skip
+    done = cli.call("submit", spec, "--target", "slurm")
+    assert done.status == 0, done.err
+    assert "warning: partition spot has PreemptMode=CANCEL" in done.err
+    first = done.out.strip()
+    after = re.search(r"--new --set '(after=\[\{job: )HANDLE(, on: failure\}\])'", done.err)
+    assert after, done.err
+    second = cli.submit(spec, "--new", "--set", f"{after.group(1)}{first}{after.group(2)}")
+    jobs = [cli.status(handle)["job_id"] for handle in (first, second)]
+    slurm.until(jobs[0], lambda: "saved 10" in slurm.log(jobs[0]), 60, "checkpoint")
+    high = "#!/bin/bash\n#SBATCH --partition=high --account=research --exclusive --mem=0 --time=1 --nodelist=node4 --output=/dev/null\nsleep 4\n"
+    slurm.submit(high, cli.folder, env=cli.env)
+    return jobs
+
+
+def test_a_follow_up_goes_on_where_a_cancelled_job_was_preempted(cli, slurm, cancelling):
+    """Pitfall 62: --requeue does nothing there; submit says so, and the job it proposes begins at the saved step."""
+    first, second = preempted_in_spot(cli, slurm, launch__env={"PROBE_DEAF_AT": "0", "PROBE_PAUSE": "0.5"})
+    assert slurm.wait(first) == "PREEMPTED", slurm.log(first)
+    assert slurm.field(first, "Restarts") == "0"
+    saved = [int(step) for step in re.findall(r"saved (\d+)", slurm.log(first))]
+    slurm.until(second, lambda: "rank 0: start at step" in slurm.log(second), 60, "start")
+    assert f"rank 0: start at step {saved[-1]}\n" in slurm.log(second)
+    assert saved[-1] >= 10
+    assert slurm.wait(second) == "COMPLETED", slurm.log(second)
+    assert "rank 0: finished at step 60" in slurm.log(second)
+
+
+def test_a_job_that_saves_within_the_grace_time_needs_no_follow_up(cli, slurm, cancelling):
+    """Pitfall 62: the script's own requeue works there too, and what waited for its failure is dropped."""
+    first, second = preempted_in_spot(cli, slurm)
+    assert slurm.wait(first) == "COMPLETED", slurm.log(first)
+    assert "requeue: the attempt was ended before the training was" in slurm.log(first)
+    assert slurm.field(first, "Restarts") == "1"
+    assert slurm.wait(second) == "CANCELLED"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jobgen.frameworks import states, zero
@@ -19,7 +21,10 @@ from ..physics.specs import effective
         ("llama-factory", "none", "bf16", (4, 4, 4, 0)),
         ("axolotl", "none", "bf16", (2, 2, 2, 0)),
         ("torchtune", "fsdp2", "bf16", (2, 2, 2, 0)),
-        ("litgpt", "fsdp1", "bf16", (2, 2, 2, 0)),
+        ("litgpt", "fsdp1", "bf16_pure", (2, 2, 2, 0)),
+        ("litgpt", "fsdp1", "bf16", (2, 4, 4, 0)),
+        ("fsdp-qlora", "fsdp1", "bf16", (4, 4, 4, 0)),
+        ("trl", "none", "bf16", (4, 4, 4, 0)),
         ("megatron-lm", "zero1", "bf16", (2, 2, 4, 4)),
         ("trl", "fsdp1", "bf16_pure", (2, 2, 2, 0)),
         ("deepspeed", "zero3", "bf16_pure", (2, 2, 2, 2)),
@@ -42,6 +47,19 @@ def test_transformers_5_loads_the_checkpoints_dtype() -> None:
     new = effective(training__framework="transformers", training__versions={"transformers": "5.6.0"}).numbers
     assert (old.trainable, old.autocast_copies) == (4, True)
     assert (new.trainable, new.autocast_copies) == (2, False)
+
+
+def test_trl_loads_what_it_is_told() -> None:
+    told = effective(training__framework="trl", training__options={"dtype": "bfloat16"}).numbers
+    assert (told.trainable, told.autocast_copies) == (2, False)
+    weights = effective(training__framework="ms-swift", training__dtypes={"weights": "fp32"}).numbers
+    assert (weights.trainable, weights.gradients, weights.autocast_copies) == (4, 4, True)
+
+
+def test_deepspeed_keeps_16_bit_masters_since_one_release() -> None:
+    changes = {"training__framework": "deepspeed", "training__precision": "bf16_pure", "parallelism__sharding": "zero3", "resources__gpus_per_node": 8}
+    assert effective(**changes, training__versions={"deepspeed": "0.18.2"}).numbers.master == 4
+    assert effective(**changes, training__versions={"deepspeed": "0.18.3"}).numbers.master == 2
 
 
 def test_the_users_data_types_win() -> None:
@@ -78,8 +96,7 @@ def test_a_trainer_without_sharding_offloads_nothing() -> None:
     now = effective(training__framework="transformers", offload={"optimizer": "cpu"})
     assert now.offloaded.optimizer == "gpu"
     assert now.offloaded.effects[0].path == "offload.optimizer"
-    unheard = effective(training__framework="torchtune", offload={"optimizer": "cpu"})
-    assert unheard.offloaded.optimizer == "gpu", "the recipes that jobgen starts have no key for it"
+    assert effective(training__framework="torchtune", offload={"optimizer": "cpu"}).offloaded.optimizer == "cpu"
 
 
 def test_fsdp_shards_over_context_ranks_too() -> None:
@@ -127,3 +144,14 @@ def test_buckets_that_are_written_are_those_that_are_counted() -> None:
     assert zero.buckets(3, 4096).reduce_bucket_size == 4096**2
     now = effective(training__framework="transformers", parallelism__sharding="zero2", resources__gpus_per_node=8)
     assert now.sharded.bucket_bytes == 2 * 500_000_000 * 2
+
+
+def test_torchtitan_cuts_the_loss_unless_its_own_switch_says_not_to() -> None:
+    def loss(version: str, **more: Any) -> str:
+        made = effective(training__framework="torchtitan", training__versions={"torchtitan": version}, parallelism={"sharding": "fsdp2", "tensor": 2},
+                         resources__gpus_per_node=8, **more)  # fmt: skip
+        return made.activations.loss
+
+    assert loss("0.2.0") == "vocab_parallel"
+    assert loss("0.2.0", training__loss="standard") == "vocab_parallel"
+    assert loss("0.2.0", training__options={"parallelism": {"disable_loss_parallel": True}}) == "standard"

@@ -17,6 +17,8 @@ from jobgen.spec.models import Spec
 DERIVED: dict[str, Any] = {
     "parallel.world": st.integers(1, 10**5),
     "training.evaluates": st.just(True),
+    "training.lora.target_parameters": st.just(["experts.gate_up_proj", "experts.down_proj"]),
+    "training.precision.of_method": st.sampled_from(["bf16", "bf16_pure", "fp16", "fp32", "fp8"]),
     "checkpoint.strategy": st.sampled_from(["steps", "epochs"]),
     "checkpoint.resume.mode": st.sampled_from(["auto", "never", "path"]),
 }

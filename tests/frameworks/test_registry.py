@@ -17,6 +17,7 @@ from jobgen.spec.models import Sharding
 SHARED = {
     "__init__", "accelerate_file", "codecs", "config", "deepspeed_file", "engines", "formats", "hf", "rows", "states",
     "table", "view", "write", "zero",
+    "megatron_model", "torchtitan_models",
 }  # fmt: skip
 TABLES = [(name, backend) for name in frameworks.NAMES for backend in (None, "megatron")]
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from typing import Any
 
 import pytest
 import yaml
 
-from jobgen.frameworks import NAMES
+from jobgen.effective.resolve import assume
+from jobgen.frameworks import NAMES, find
 from jobgen.frameworks.config import read_config
 from jobgen.frameworks.table import Slot
+from jobgen.launch.build import build
+from jobgen.spec.document import load_text
 
 CONFIG_DIR, RESUME = Slot.CONFIG_DIR, Slot.RESUME_FROM
 
@@ -69,10 +73,9 @@ def test_transformers_file_where_the_user_places_it(written: Any) -> None:
 
 
 def test_resuming_from_a_path_and_never(written: Any) -> None:
-    assert (
-        pairs(written("transformers", {"checkpoint.resume": "/ckpt/other/checkpoint-5"}))["--resume_from_checkpoint"]
-        == "/ckpt/other/checkpoint-5"
-    )
+    given = written("transformers", {"checkpoint.resume": "/ckpt/other/checkpoint-5"})
+    assert given.resume_args == (("--resume_from_checkpoint",), (RESUME,))
+    assert "--resume_from_checkpoint" not in pairs(given)
     assert not written("transformers", {"checkpoint.resume": "never"}).resume_args
 
 
@@ -153,7 +156,7 @@ def test_torchtitan_toml(written: Any) -> None:
     assert file["training"]["local_batch_size"] == 16, "a pipeline's microbatches are in the local batch"
     assert file["parallelism"]["pipeline_parallel_microbatch_size"] == 2
     assert file["training"]["global_batch_size"] == 2 * 8 * 2
-    assert (file["job"]["dump_folder"], file["checkpoint"]["folder"]) == ("/ckpt", "job")
+    assert (file["job"]["dump_folder"], file["checkpoint"]["folder"]) == ("/ckpt/job", "checkpoint")
     assert file["checkpoint"]["enable"] is True and file["activation_checkpoint"]["mode"] == "selective"
 
 
@@ -168,6 +171,25 @@ def test_megatron_flags(written: Any) -> None:
     assert {"--use-distributed-optimizer", "--sequence-parallel", "--bf16", "--swiglu"} <= found.keys()
     assert found["--num-layers"] == "64" and found["--recompute-num-layers"] == "1"
     assert ("CUDA_DEVICE_MAX_CONNECTIONS", ("1",)) in done.env
+
+
+@pytest.mark.parametrize(
+    ("framework", "sets", "flag"),
+    [
+        ("megatron-lm", {}, ("--sequence-parallel",)),
+        ("nemo", {}, ("model.sequence_parallel=true",)),
+        ("ms-swift", {"training.backend": "megatron"}, ("--sequence_parallel", "True")),
+    ],
+)
+def test_megatron_is_told_of_the_sequence_parallelism_that_was_counted(written: Any, framework: str, sets: Any, flag: Any) -> None:
+    def asked(**parallelism: Any) -> bool:
+        words = [str(word[0]) for word in written(framework, {**sets, "parallelism": parallelism}).args]
+        return any(tuple(words[i : i + len(flag)]) == flag for i in range(len(words)))
+
+    assert asked(tensor=4)
+    assert asked(tensor=4, sequence_parallel=True)
+    assert not asked(tensor=4, sequence_parallel=False)
+    assert not asked(tensor=1)
 
 
 def test_ms_swift_both_engines(written: Any) -> None:
@@ -197,11 +219,48 @@ def test_torchtune_litgpt_and_verl(written: Any) -> None:
     assert "actor_rollout_ref.rollout.n=8" in words and "data.train_batch_size=32" in words
 
 
+def test_litgpt_keeps_the_optimizers_arguments(written: Any) -> None:
+    theirs = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.0002}}
+    assert parsed(written("litgpt", {"training.options": {"optimizer": theirs}}), "litgpt.yaml")["optimizer"] == theirs
+    assert parsed(written("litgpt", {"training.optimizer": "sgd", "training.options": {"optimizer": theirs}}), "litgpt.yaml")["optimizer"] == "SGD"
+
+
 def test_custom_ships_the_users_file_and_the_engines(written: Any) -> None:
     config = read_config("lr: 1.0e-5\n", "my.yaml")
     done = written("custom", {"parallelism.sharding": "zero2", "launch.args": ["--config", "{config}"]}, config=config)
     assert {name for name, _ in done.files} == {"my.yaml", "deepspeed.json"}
     assert done.config_file == "my.yaml"
+
+
+@pytest.mark.parametrize(
+    ("framework", "file", "key", "modules"),
+    [("trl", "trl.yaml", "lora_target_parameters", "lora_target_modules"), ("axolotl", "axolotl.yaml", "lora_target_parameters", "lora_target_modules")],
+)
+def test_experts_are_parameters_not_modules(framework: str, file: str, key: str, modules: str) -> None:
+    def made(*targets: str) -> dict[str, Any]:
+        text = json.dumps({
+            "name": "x", "model": {"name": "Qwen/Qwen3-30B-A3B"}, "resources": {"gpus_per_node": 8, "gpu": "h100-80gb"},
+            "training": {"method": "lora", "framework": framework, "sequence_length": 4096, "max_steps": 1, "lora": {"target_modules": list(targets)}},
+            "checkpoint": {"directory": "/c"},
+        })  # fmt: skip
+        job = build(assume(load_text(text)).effective)
+        return dict(yaml.safe_load(next(f.content for f in job.files if f.name == file)))
+
+    both = made("q_proj", "experts")
+    assert both[modules] == ["q_proj"] and both[key] == ["experts.gate_up_proj", "experts.down_proj"]
+    assert not made("experts").get(modules) and key in made("experts")
+    assert key not in made("q_proj")
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_a_dropout_that_the_spec_leaves_open_is_left_to_the_framework(written: Any, framework: str) -> None:
+    def said(dropout: float | None) -> str:
+        done = written(framework, {"training.method": "lora", "training.lora": {"dropout": dropout} if dropout is not None else {}})
+        return " ".join([*(text for _, text in done.files), *(str(word) for word in done.args)])
+
+    assert "dropout" not in said(None)
+    owned = [row for row in find(framework).options if row.field == "training.lora.dropout" and row.file != "python"]
+    assert ("dropout" in said(0.07)) is bool(owned)
 
 
 def test_frozen_parts_are_said_only_of_models_that_have_them(written: Any) -> None:

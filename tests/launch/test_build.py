@@ -45,6 +45,9 @@ def test_the_environment_by_layers():
     assert {one.name: one.layer for one in job.env}["MINE"] == "user"
     assert env(job)["TORCH_FR_BUFFER_SIZE"] == env(job)["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
     assert env(job)["JOBGEN_CHECKPOINT_DIR"] == "/shared/ck"
+    newer = env(made(training__versions={"torch": "2.10.0"}))
+    assert newer["TORCH_FR_BUFFER_SIZE"] == "2000"
+    assert "TORCH_NCCL_TRACE_BUFFER_SIZE" not in newer
 
 
 def test_what_is_not_set():

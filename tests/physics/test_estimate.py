@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,29 @@ def test_reference_model_is_a_second_copy_unless_adapters_can_be_switched_off() 
 def test_colocated_engine_takes_its_share() -> None:
     found = estimate(training__objective="grpo", training__framework="trl", training__rollout={"gpu_memory_utilization": 0.3})
     assert term(found, "rollout") == pytest.approx(0.3 * effective().gpu.usable_bytes)
+    assert alive(found.gpu.terms, FORWARD, ("allocated",)) > 0.3 * effective().gpu.usable_bytes, "TRL's stays while it trains"
+
+
+@pytest.mark.parametrize(
+    ("framework", "options"),
+    [("verl", {}), ("trl", {"vllm_enable_sleep_mode": True}), ("axolotl", {"trl": {"vllm_enable_sleep_mode": True}}), ("ms-swift", {"sleep_level": 2})],
+)
+def test_an_engine_that_sleeps_leaves_the_card_to_training(framework: str, options: dict[str, Any]) -> None:
+    changes = {"training__objective": "grpo", "training__framework": framework, "training__rollout": {"gpu_memory_utilization": 0.5},
+               "parallelism__sharding": "fsdp2", "resources__gpus_per_node": 8}  # fmt: skip
+    asleep = estimate(**changes, training__options=options)
+    engine = term(asleep, "rollout")
+    for name, size in asleep.gpu.phases.items():
+        bit = next(bit for bit, other in PHASES if other == name)
+        here = sum(t.bytes for t in asleep.gpu.terms if t.id == "rollout" and t.phases & bit)
+        assert here == (engine if name == "generate" else 0) and size >= here
+    awake = estimate(**changes, training__options={"actor_rollout_ref.rollout.free_cache_engine": False} if framework == "verl" else {})
+    assert alive(awake.gpu.terms, FORWARD, ("allocated",)) >= alive(asleep.gpu.terms, FORWARD, ("allocated",)) + engine
+    assert term(awake, "rollout_asleep") == 0
+
+
+def test_only_jobs_that_generate_have_that_phase() -> None:
+    assert "generate" not in estimate().gpu.phases
 
 
 def test_checkpoints() -> None:

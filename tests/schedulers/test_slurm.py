@@ -19,46 +19,6 @@ SCRIPT = "#!/bin/bash\n#SBATCH --job-name=x\n#SBATCH --output=logs/%x-%j.out\ntr
 GONE = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
-class Site:
-    """A cluster of shell lines."""
-
-    def __init__(self, folder):
-        self.folder, self.calls = folder, folder / "calls"
-        self.has("scontrol", "echo 'ClusterName             = here'")
-        self.has("sbatch", "echo 41")
-        self.has("squeue", "true")
-        self.has("sacct", "true")
-        self.has("scancel", "true")
-
-    def has(self, name, lines):
-        path = self.folder / name
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >>{self.calls}\n{lines}\n')
-        path.chmod(0o755)
-
-    def lacks(self, name):
-        (self.folder / name).unlink()
-
-    def called(self, name):
-        return [line for line in self.calls.read_text().splitlines() if line.split()[0] == name] if self.calls.exists() else []
-
-    def queue(self, *rows):
-        self.has("squeue", "cat <<'END'\n" + "\n".join(rows) + "\nEND")
-
-
-@pytest.fixture
-def site(tmp_path, monkeypatch):
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setattr(slurm, "SETTLE_SECONDS", 0.2)
-    slurm.cluster.cache_clear()
-    yield Site(folder)
-    slurm.cluster.cache_clear()
-
-
 def request(script=SCRIPT, name="x"):
     return Request(name, "slurm", Artifact(script), "", (), {})
 
@@ -145,6 +105,23 @@ def test_an_answer_that_sbatch_wrote_is_enough_without_any_question(site):
     assert site.called("sbatch") == site.called("sacct") == []
 
 
+def test_with_a_comment_of_its_own_a_job_is_found_by_its_script(site):
+    """slurm.extra.comment is the user's (a budget, a ticket): it stays, and the receipt finds the job all the same."""
+    script = SCRIPT.replace("true\n", "") + "#SBATCH --comment=budget-7\ntrue\n"
+    site.has("sbatch", "kill -9 $$")
+    with pytest.raises(Unreachable):
+        submit(script)
+    (receipt,) = receipts.every()
+    assert site.called("sbatch") == [f"sbatch --parsable {receipt.folder}/job.sh"]
+    site.queue(f"52|budget-7|{receipt.folder}/job.sh|", "53|budget-7|/elsewhere/job.sh|")
+    assert SlurmScheduler().lookup(receipt) == "52"
+    site.has("sbatch", "echo 54")
+    site.queue()
+    assert submit(script).job_id == "54"
+    site.queue(row(54, "RUNNING", comment="budget-7"))
+    assert follow.status(receipt.handle)[1].phase == "running"
+
+
 def test_of_two_that_arrived_the_later_is_cancelled(site):
     receipt = receipts.create("x", "slurm", "d", {}, {"cluster": "here"})
     site.queue(f"60|jobgen:{receipt.token}||", f"59|jobgen:{receipt.token}||")
@@ -201,7 +178,7 @@ def test_what_the_queue_still_knows_may_come_back_and_what_the_accounting_knows_
 
 def test_another_clusters_jobs_are_left_alone(site):
     receipt = submit()
-    slurm.cluster.cache_clear()
+    slurm.configuration.cache_clear()
     site.has("scontrol", "echo 'ClusterName = there'")
     assert follow.status(receipt.handle)[1].native == "ELSEWHERE"
     assert "on the cluster here" in follow.cancel(receipt.handle)
@@ -213,6 +190,21 @@ def test_an_id_that_was_given_to_another_job_is_not_this_one(site):
     submit()
     site.queue(row(41, "RUNNING", comment="jobgen:0123456789abcdef"))
     assert follow.status(None)[1].phase == "unknown"
+
+
+def test_a_job_id_that_comes_again_brings_nothing_of_the_old_run(site):
+    """A cluster that was set up anew counts from the beginning; submitit would read the old folder of that id."""
+    first = submit()
+    site.queue(row(41, "FAILED", code="768"))
+    site.has("sacct", "echo '41|FAILED|3:0|node1|00:00:05'")
+    assert follow.status(first.handle)[1].phase == "failed"
+    site.queue(row(41, "CANCELLED"))
+    second = submit(new=True)
+    assert (second.job_id, first.job_id) == ("41", "41")
+    assert second.folder != first.folder
+    site.queue(row(41, "RUNNING", comment=f"jobgen:{second.token}"))
+    assert follow.status(second.handle)[1].phase == "running"
+    assert follow.status(first.handle)[1].phase != "running"
 
 
 def test_an_array_is_one_job(site):
@@ -262,7 +254,7 @@ def test_slurms_variables_of_the_shell_reach_no_client(site, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("after", "state", "expected"),
+    ("after", "found", "expected"),
     [
         ([("x", "success")], "RUNNING", "afterok:41"), ([("x", "failure")], "PENDING", "afternotok:41"), ([("x", "end")], "PENDING", "afterany:41"),
         ([("x", "start")], "PENDING", "after:41"), ([("x", "start")], "RUNNING", ""), ([("x", "success")], "COMPLETED", ""),
@@ -270,9 +262,9 @@ def test_slurms_variables_of_the_shell_reach_no_client(site, monkeypatch):
         ([("12", "success"), ("x", "end")], "RUNNING", "afterok:12,afterany:41"), ([("slurm:12_3", "end"), ("x", "end")], "RUNNING", "afterany:12_3,afterany:41"),
     ],
 )  # fmt: skip
-def test_after_becomes_a_dependency(site, after, state, expected):
+def test_after_becomes_a_dependency(site, after, found, expected):
     submit()
-    site.queue(row(41, state))
+    site.queue(row(41, found))
     assert dependency(after, "slurm") == expected
 
 

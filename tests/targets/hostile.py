@@ -114,7 +114,7 @@ def base(target: str, context: str, place: Path) -> dict[str, Any]:
     """A spec without hostile values."""
     chosen = CONTEXTS[context]
     spec: dict[str, Any] = {
-        "name": "hostile",
+        "name": "hostile", "ignore": ["JG867"],
         "target": target,
         "model": {"config": str(ROOT / "examples" / "tiny" / "config.json"), "init": "random"},
         "training": {"method": chosen.get("method", "full"), "framework": chosen["framework"], "sequence_length": 64, "max_steps": 4,

@@ -16,6 +16,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "accelerate": ("slurm", {"launch__launcher": "accelerate", "parallelism__sharding": "fsdp2"}),
     "deepspeed": ("slurm", {"launch__launcher": "deepspeed", "training__framework": "deepspeed", "parallelism__sharding": "zero3"}),
     "srun": ("slurm", {"launch__launcher": "srun", "slurm__gpu_option": "gres"}),
+    "term": ("slurm", TRANSFORMERS | APPTAINER | {"slurm__signal": "TERM", "launch__restarts": 2, "resources__fabric": "infiniband"}),
     "python": ("slurm", {"launch__launcher": "python", "resources__nodes": 1}),
     "llama-factory": ("slurm", {"training__framework": "llama-factory", "launch__entrypoint": None, "launch__launcher": None,
                                 "training__options": {"dataset": "alpaca_en_demo", "template": "qwen"}}),
@@ -30,7 +31,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gib": ("slurm", PYXIS | {"resources__fabric": "gcp-gib", "launch__env": {"NCCL_DEBUG": "INFO"}}),
     "everything": ("slurm", {
         "resources__gpus_per_node": 8, "slurm__partition": "gpu", "slurm__qos": "normal", "slurm__constraint": "ib&h100",
-        "slurm__reservation": "res", "slurm__requeue": True, "slurm__signal_before": "5m", "slurm__output": "/shared/logs of mine",
+        "slurm__reservation": "res", "slurm__requeue": True, "slurm__signal_before": "5m", "slurm__signal": "USR2", "slurm__output": "/shared/logs of mine",
         "slurm__srun_args": ["--mpi=pmix"], "slurm__master_addr_suffix": "i",
         "slurm__extra": {"comment": "it's mine", "nodelist": "node[1-2]", "mail-type": "END", "contiguous": True, "array": "0-3", "wckey": None},
         "slurm__array_limit": 2, "after": [{"job": "1234"}, {"job": "77", "on": "end"}], "launch__args": ["--text", "a b\n$x 'y' \"z\""],

@@ -37,7 +37,7 @@ def run(tmp_path, monkeypatch):
         sent = {
             "PATH": f"{binary}:{os.environ['PATH']}", "HOME": str(tmp_path), "TRITON_CACHE_DIR": str(work / "triton"),
             "XDG_CACHE_HOME": str(work / "cache"), "PET_NODE_RANK": str(rank), "JOB_COMPLETION_INDEX": str(rank),
-            "JOBGEN_CONFIG_DIR": inside.CONFIG_DIR, **environment,
+            "JOBGEN_CONFIG_DIR": inside.CONFIG_DIR, "JOBGEN_JOB_ID": "tiny", **environment,
         }  # fmt: skip
         done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=sent, timeout=60, check=False)
         lines = done.stdout.splitlines()
@@ -113,6 +113,31 @@ def test_the_folder_of_another_run_is_refused(run, tmp_path):
     assert run(with_checkpoints(folder))[0] == 0
     status, seen, said = run(with_checkpoints(folder, fingerprint="other"))
     assert status != 0 and seen is None and "another model or batch" in said
+
+
+@pytest.mark.parametrize("prepare", ["echo out; echo err >&2; false", "echo out; echo err >&2"])
+def test_the_end_of_the_output_is_kept_however_it_ends(run, tmp_path, prepare):
+    folder = tmp_path / "run"
+    status, _, said = run(with_checkpoints(folder)._replace(prepare=(prepare,)))
+    kept = folder / ".jobgen" / "output"
+    assert (status == 0) == ("false" not in prepare)
+    assert sorted((kept / "tiny.0.0").read_text().splitlines()) == sorted(said.splitlines())
+    assert {"out", "err"} <= set(said.splitlines())
+    run(with_checkpoints(folder), rank=1)
+    assert {path.name for path in kept.iterdir()} == {"tiny.0.0", "tiny.1.1"}
+
+
+def test_no_more_than_the_end_of_the_output_is_kept(run, tmp_path):
+    run(with_checkpoints(tmp_path)._replace(prepare=("seq 100000",)))
+    kept = (tmp_path / ".jobgen" / "output" / "tiny.0.0").read_text()
+    assert len(kept) == inside.KEPT_BYTES and "99999\n100000\n" in kept
+
+
+def test_an_output_that_cannot_be_kept_does_not_change_the_end(run, tmp_path):
+    job = with_checkpoints(tmp_path)
+    (tmp_path / ".jobgen").mkdir()
+    (tmp_path / ".jobgen" / "output").write_text("in the way")
+    assert run(job)[0] == 0
 
 
 def test_attempts_are_counted_where_a_container_restarts_in_place(run):

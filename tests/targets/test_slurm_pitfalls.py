@@ -1,11 +1,12 @@
 """Pitfalls of batch scripts for multi-node training, by their numbers in the facts: what a script shows, or is refused.
 
-Those of the submitting command (7, 13, 31, 69-76) are tested with the schedulers; those that only a cluster shows are
-tested again in tests/cluster/test_slurm_run.py.
+Those of the submitting command are tested with the schedulers, those that only a cluster shows again in tests/cluster:
+test_pitfall_table.py names a test for every number.
 """
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -338,11 +339,48 @@ def test_43_interfaces_are_a_sites_choice():
     assert "export GLOO_SOCKET_IFNAME=eth0" in script(launch__env={"GLOO_SOCKET_IFNAME": "eth0"})
 
 
+def test_44_a_small_limit_of_locked_memory_is_raised_and_what_is_left_of_it_is_said(tmp_path):
+    """The program really run under such limits: soft 64 KiB is raised to the hard limit, a hard one is warned of."""
+    for name in ("torchrun", "python"):
+        tool = tmp_path / name
+        tool.write_text("#!/bin/bash\nulimit -l\n")
+        tool.chmod(0o755)
+
+    def trained(limits: str, **changes: object) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "program.sh"
+        path.write_text(program(script(**changes)))
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOBGEN_CONFIG_DIR": str(tmp_path), "JOBGEN_RESUME_FROM": "", "SLURM_NODEID": "0", "SLURM_LOCALID": "0",
+               "SLURMD_NODENAME": "node7", "MASTER_ADDR": "x", "MASTER_PORT": "1"}  # fmt: skip
+        return subprocess.run(["bash", "-c", f"{limits}; exec bash {path} train"], env=env, text=True, capture_output=True, check=False)
+
+    hard = trained("ulimit -l 64", resources__fabric="infiniband")
+    assert (hard.returncode, hard.stdout) == (0, "64\n"), hard.stderr
+    assert "jobgen: warning: node7 may lock 64 KiB of memory (ulimit -l), not unlimited" in hard.stderr
+    assert "slurm.extra: {propagate: NONE}" in hard.stderr
+    assert "PropagateResourceLimitsExcept=MEMLOCK" in hard.stderr
+    soft = trained("ulimit -S -l 64; ulimit -H -l 512", resources__fabric="infiniband")
+    assert (soft.returncode, soft.stdout) == (0, "512\n"), soft.stderr
+    assert "may lock 512 KiB" in soft.stderr
+    given = trained("ulimit -l 64", resources__fabric="infiniband", slurm__extra={"propagate": "NONE"})
+    assert "LimitMEMLOCK=infinity" in given.stderr
+    assert "propagate" not in given.stderr
+    for changes in ({"resources__fabric": "tcp"}, {"resources__fabric": "infiniband", "resources__nodes": 1}, {}):
+        other = trained("ulimit -l 64", **changes)
+        assert (other.returncode, other.stderr) == (0, "")
+
+
 def test_45_caches_are_the_jobs_own_and_local():
     text = script()
     assert '  export TRITON_CACHE_DIR=/tmp/jobgen-"$JOBGEN_JOB_ID"/triton\n' in program(text)
     assert "HF_HOME" not in text
     assert 'rm -rf -- "/tmp/jobgen-$JOBGEN_JOB_ID"' in batch(text)
+
+
+@pytest.mark.parametrize("case", [PYXIS, APPTAINER])
+def test_45_downloads_in_a_container_are_shared_unless_the_image_says_where(case):
+    body = function(program(script(**case, launch__env={"MINE": "x"})), "enter")
+    assert 'if [ -z "${HF_HOME:-}" ]; then export HF_HOME=/shared/.cache/huggingface; fi' in body
+    assert body.index("export HF_HOME") < body.index("environment")
 
 
 def test_46_heterogeneous_jobs_are_refused():
@@ -477,6 +515,36 @@ def test_65_a_lead_of_more_than_half_the_limit_is_refused():
     refused("65535", launch__time_limit="7d", slurm__signal_before="1d")
 
 
+@pytest.mark.parametrize("signal", ["USR1", "USR2"])
+def test_66_the_signal_is_a_choice(signal):
+    text = script(**TRANSFORMERS, launch__restarts=3, slurm__signal=signal)
+    other = {"USR1": "USR2", "USR2": "USR1"}[signal]
+    assert directives(text)["signal"] == f"B:{signal}@180"
+    assert f"\ntrap on_signal {signal}\ntrap on_term TERM\n" in text
+    assert f"trap '' {signal}\n" in function(program(text), "train")
+    assert f'tell {signal} "$step"' in function(text, "on_signal")
+    assert f"trap '' {signal}\n" in function(text, "no_more_signals")
+    assert other not in text
+
+
+def test_66_sigterm_ahead_of_the_end_is_told_once_and_reaches_the_launcher():
+    text = script(**(APPTAINER | TRANSFORMERS), launch__restarts=3, slurm__signal="TERM")
+    assert directives(text)["signal"] == "B:TERM@180"
+    assert "\ntrap on_signal TERM\n" in text
+    assert "on_term" not in text
+    assert "USR" not in text
+    assert "trap ''" not in program(text)
+    body = function(text, "on_signal")
+    assert "tell TERM" not in body
+    assert body.index('scancel --signal=TERM "$SLURM_JOB_ID"') < body.index("sleep 135") < body.index("tell KILL")
+
+
+def test_66_other_signals_are_refused():
+    with pytest.raises(SpecError, match="USR1"):
+        script(slurm__signal="KILL")
+    refused("slurm.signal", slurm__extra={"signal": "INT@60"})
+
+
 def test_67_a_dependency_that_cannot_be_met_ends_the_job():
     made = directives(script(after=[{"job": "12"}, {"job": "13", "on": "end"}, {"job": "14_2", "on": "failure"}]))
     assert made["dependency"] == "afterok:12,afterany:13,afternotok:14_2"
@@ -487,6 +555,25 @@ def test_68_a_job_does_not_go_on_without_a_node():
     refused("without a node", slurm__extra={"no-kill": True})
     refused("without a node", slurm__srun_args=["--no-kill"])
     refused("without a node", slurm__srun_args=["-k"])
+
+
+# E. What submitit would add ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, False])
+def test_72_an_option_that_is_off_is_left_out_and_spellings_are_one(value):
+    text = script(slurm__extra={"mail_type": "END", "wckey": value, "contiguous": value, "hold": True})
+    assert "--wckey" not in text and "contiguous" not in text
+    assert (directives(text)["mail-type"], directives(text)["hold"]) == ("END", None)
+    refused("append", slurm__extra={"open_mode": "truncate"})
+
+
+def test_76_a_line_of_the_set_up_that_fails_ends_the_job(tmp_path):
+    path = tmp_path / "program.sh"
+    path.write_text(program(script(launch__setup=["false | cat", "echo went on"])))
+    done = subprocess.run(["bash", str(path), "train"], env={"PATH": "/usr/bin:/bin"}, text=True, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert "went on" not in done.stdout
 
 
 # The rest of the artifact --------------------------------------------------------------------------------------------

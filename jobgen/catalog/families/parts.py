@@ -122,6 +122,24 @@ def window(fields: Fields) -> int | None:
     return fields.size_or_none("sliding_window")
 
 
+def positions(fields: Fields) -> int:
+    """``max_position_embeddings``, stretched by RoPE scaling. Some configurations give the length before (YaRN of Qwen:
+    factor x original), others the length after it (Llama 3.1, Phi-3): the larger of both is taken."""
+    written = fields.size("max_position_embeddings", "n_positions", default=0, least=0)
+    _, scaling = fields.raw("rope_scaling", "rope_parameters")
+    if not written or not isinstance(scaling, dict):
+        return written
+    kinds = [scaling, *(each for each in scaling.values() if isinstance(each, dict))]  # one for each kind of layer
+    return max(written, *(_scaled(each, written) for each in kinds))
+
+
+def _scaled(scaling: dict[str, object], written: int) -> int:
+    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor <= 1e6:
+        return written
+    return int(factor * (original if isinstance(original, int) and 0 < original <= written else written))
+
+
 def assemble(
     name: str,
     fields: Fields,
@@ -162,7 +180,7 @@ def assemble(
         other_parameters=other + (vocab if tied and head_bias else 0),
         float32_parameters=float32,
         router_buffers=router_buffers,
-        max_positions=max_positions or fields.size("max_position_embeddings", "n_positions", default=0, least=0),
+        max_positions=max_positions or positions(fields),
         layer_norm=norm_kind.startswith("layer"),
         learned_positions=learned_positions,
         logit_softcap=fields.has("final_logit_softcapping") or "final_logit_softcapping" in fields.defaults,

@@ -262,4 +262,5 @@ def build(fields: Fields, name: str, traits: Traits, outer: tuple[Matrix, ...] =
         other=other,
         router_buffers=buffers,
     )
-    return arch._replace(module_class=traits.layer_class, moe_class=traits.moe_class if arch.moe else "")
+    base, epsilon = (fields.number(name) if fields.has(name) else 0.0 for name in ("rope_theta", "rms_norm_eps"))
+    return arch._replace(module_class=traits.layer_class, moe_class=traits.moe_class if arch.moe else "", rotary_base=base, norm_epsilon=epsilon)

@@ -6,6 +6,7 @@ Every process writes ``DIRECTORY/probe-ATTEMPT-RANK.json`` with its arguments an
 
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -22,12 +23,13 @@ def main():
     rank = int(next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "NODE_RANK") if name in os.environ), "0"))
     attempt = int(os.environ.get("JOBGEN_ATTEMPT", "0"))
     asked = []
-    for number in (signal.SIGUSR1, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         deaf = os.environ.get("PROBE_DEAF_AT") == str(attempt)
         signal.signal(number, signal.SIG_IGN if deaf else lambda received, _: asked.append(received))
     with open(os.path.join(directory, f"probe-{attempt}-{rank}.json"), "w", encoding="ascii") as file:
         environment = {os.fsdecode(k): os.fsdecode(v) for k, v in os.environb.items()}
-        json.dump({"argv": sys.argv[1:], "env": environment, "host": socket.gethostname(), "pid": os.getpid(), "cwd": os.getcwd()}, file)
+        json.dump({"argv": sys.argv[1:], "env": environment, "host": socket.gethostname(), "pid": os.getpid(), "cwd": os.getcwd(),
+                   "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)}, file)
     step, last = 0, int(option("--max_steps", "0"))
     start = option("--resume_from_checkpoint")
     if start:
@@ -45,10 +47,10 @@ def main():
             print(f"rank 0: saved {step}", flush=True)
         if asked:
             print(f"rank {rank}: told to stop ({asked[0]}) at step {step}", flush=True)
-            for number in (signal.SIGUSR1, signal.SIGTERM):
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
             sys.exit(int(os.environ.get("PROBE_EXIT_ASKED", "0")))
-    for number in (signal.SIGUSR1, signal.SIGTERM):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if rank == 0 and last:
         print(f"rank 0: finished at step {step}", flush=True)

@@ -42,6 +42,8 @@ def main():
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    reached = options.directory / "reached"
+    before = int(reached.read_text()) if reached.exists() else 0
     start, source = 0, options.resume or newest(options.directory)
     if source is not None:
         state = torch.load(source / "state.pt")
@@ -55,7 +57,8 @@ def main():
                 history.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)
 
-    tell(event="start", step=start, resumed=str(source) if source else None)
+    print(f"this is rank {rank}", flush=True)
+    tell(event="start", step=start, reached=before, resumed=str(source) if source else None)
     for step in range(start + 1, options.steps + 1):
         optimizer.zero_grad()
         loss = model(torch.randn(4, 8)).pow(2).mean()
@@ -64,6 +67,8 @@ def main():
             dist.all_reduce(parameter.grad)
             parameter.grad /= world
         optimizer.step()
+        if rank == 0:
+            reached.write_text(str(step))
         if rank == 0 and step % options.every == 0:
             save(options.directory, step, model)
         if attempt == 0 and step == options.fail_at and rank == world - 1:

@@ -74,6 +74,7 @@ environment() {
 }
 
 enter() {
+  if [ -z "${HF_HOME:-}" ]; then export HF_HOME=/shared/.cache/huggingface; fi
   NODE_RANK=$SLURM_NODEID
   environment
 }

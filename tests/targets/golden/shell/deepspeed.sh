@@ -11,7 +11,6 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=B:USR1@180
 #SBATCH --no-requeue
-# no learning rate is given: AdamW starts with its own default (1e-3); write training.options.learning_rate
 set -euo pipefail
 
 say() { printf '%s jobgen: %s\n' "$(date '+%F %T')" "$*" >&2; }

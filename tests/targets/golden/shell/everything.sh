@@ -14,7 +14,7 @@
 #SBATCH --time=0-01:00:00
 #SBATCH --output='/shared/logs of mine/%x-%A_%a.out'
 #SBATCH --open-mode=append
-#SBATCH --signal=B:USR1@300
+#SBATCH --signal=B:USR2@300
 #SBATCH --requeue
 #SBATCH --dependency=afterok:1234,afterany:77
 #SBATCH --kill-on-invalid-dep=yes
@@ -85,7 +85,7 @@ enter() {
 
 train() {
   # The launcher must survive this signal; a program that handles it still gets it.
-  trap '' USR1
+  trap '' USR2
   enter
   local command=(
     torchrun
@@ -129,9 +129,9 @@ on_signal() {
   say "time is up for this attempt: telling the program"
   if [ -z "$step" ] || [ -n "$watcher" ]; then return 0; fi
   (
-    trap - USR1 TERM
+    trap - USR2 TERM
     for (( left = 255; left > 0; left -= 10 )); do
-      tell USR1 "$step" || exit 0 # again and again: one that comes before its handler is lost
+      tell USR2 "$step" || exit 0 # again and again: one that comes before its handler is lost
       sleep 10
     done
     tell TERM "$step" || exit 0
@@ -146,10 +146,10 @@ on_term() {
   if [ -n "$step" ]; then tell TERM "$step" || true; fi
 }
 no_more_signals() {
-  trap '' USR1
+  trap '' USR2
   if [ -n "$watcher" ]; then kill "$watcher" 2>/dev/null || true; fi
 }
-trap on_signal USR1
+trap on_signal USR2
 trap on_term TERM
 preempted() { [[ $(scontrol show job "$SLURM_JOB_ID" 2>/dev/null) =~ PreemptTime=[0-9] ]]; }
 requeue() { # Slurm itself restarts a job after preemption and node failure only, and not if it ended in time
@@ -158,7 +158,7 @@ requeue() { # Slurm itself restarts a job after preemption and node failure only
     return 0
   fi
   say "requeue: $1"
-  trap - USR1 TERM
+  trap - USR2 TERM
   scontrol requeue "$SLURM_JOB_ID" || return 0
   sleep 600
 }

@@ -79,6 +79,7 @@ environment() {
 }
 
 enter() {
+  if [ -z "${HF_HOME:-}" ]; then export HF_HOME=/shared/.cache/huggingface; fi
   NODE_RANK=$SLURM_NODEID
   export LD_LIBRARY_PATH=/usr/local/gib/lib64"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   environment
@@ -98,6 +99,12 @@ train() {
     --max-restarts=0
     train.py
   )
+  # Slurm hands on the soft limit of the shell that submitted; the node's own is the hard one.
+  ulimit -S -l "$(ulimit -H -l)" 2>/dev/null || true
+  if [ "$(ulimit -l)" != unlimited ] && [ "${SLURM_LOCALID:-0}" = 0 ]; then
+    printf 'jobgen: warning: %s may lock %s KiB of memory (ulimit -l), not unlimited: ' "${SLURMD_NODENAME:-$HOSTNAME}" "$(ulimit -l)" >&2
+    echo 'gcp-gib registers its buffers there, and NCCL then fails in ibv_reg_mr (Cannot allocate memory) or falls back to TCP. write slurm.extra: {propagate: NONE}, or ask the site for PropagateResourceLimitsExcept=MEMLOCK (and for LimitMEMLOCK=infinity of slurmd)' >&2
+  fi
   exec "${command[@]}"
 }
 

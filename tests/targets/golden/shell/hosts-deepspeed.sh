@@ -1,7 +1,6 @@
 #!/bin/bash
 # Starts the job on all its hosts by ssh:   bash FILE
 # or on one, by hand, on each of them:      bash FILE --node-rank N
-# no learning rate is given: AdamW starts with its own default (1e-3); write training.options.learning_rate
 set -euo pipefail
 
 say() { printf '%s jobgen: %s\n' "$(date '+%F %T')" "$*" >&2; }

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Starts the job on all its hosts by ssh:   bash FILE
 # or on one, by hand, on each of them:      bash FILE --node-rank N
+# TrainingArguments hold no model.init, training.objective, training.sequence_length: the program must follow the spec
 set -euo pipefail
 
 say() { printf '%s jobgen: %s\n' "$(date '+%F %T')" "$*" >&2; }
@@ -99,6 +100,7 @@ train() {
     --master-port="$MASTER_PORT"
     --max-restarts=0
     train.py
+    --do_train True
     --per_device_train_batch_size 1
     --gradient_accumulation_steps 1
     --bf16 False

@@ -83,6 +83,7 @@ if [ -n "$started_from" ]; then export JOBGEN_RESUME_FROM=/shared/ck/"$started_f
 say "attempt $JOBGEN_ATTEMPT on ${hosts//$'\n'/ }${JOBGEN_RESUME_FROM:+, from $JOBGEN_RESUME_FROM}"
 
 cat >"$job_dir"/llamafactory.yaml <<'END_OF_FILE'
+do_train: true
 dataset: alpaca_en_demo
 template: qwen
 train_from_scratch: true

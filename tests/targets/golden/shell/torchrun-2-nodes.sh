@@ -11,6 +11,7 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=B:USR1@180
 #SBATCH --requeue
+# TrainingArguments hold no model.init, training.objective, training.sequence_length: the program must follow the spec
 set -euo pipefail
 
 say() { printf '%s jobgen: %s\n' "$(date '+%F %T')" "$*" >&2; }
@@ -109,6 +110,7 @@ train() {
     --master-port="$MASTER_PORT"
     --max-restarts=0
     train.py
+    --do_train True
     --per_device_train_batch_size 1
     --gradient_accumulation_steps 1
     --bf16 False
