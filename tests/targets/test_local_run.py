@@ -39,7 +39,11 @@ def run(path: Path, env: dict[str, str] | None = None) -> subprocess.CompletedPr
 
 
 def start(path: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(["bash", str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    """As from a terminal: a shell in the background ignores SIGINT, and so would all that it starts."""
+    return subprocess.Popen(
+        ["bash", str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
 
 
 def probe(folder: Path, attempt: int = 0) -> dict:
