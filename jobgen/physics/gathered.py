@@ -10,6 +10,7 @@ from jobgen.frameworks import zero
 from jobgen.physics.arrays import larger, smaller
 from jobgen.physics.inventory import Unit, inventory
 from jobgen.physics.ledger import ALWAYS, BACKWARD_END, BACKWARD_START, FORWARD, LOAD, LOSS, STEP, Term
+from jobgen.physics.modules import module
 from jobgen.physics.sizes import Sizes, Stage
 from jobgen.physics.states import held, total
 
@@ -39,6 +40,7 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         found.append(Term("unsharded_gradients", "communication", "allocated", BACKWARD,
                           effective.numbers.gradients * _largest_layer(effective, sizes, stage, trained=True),
                           "gradients of one layer before they are reduced", "Megatron-LM core/distributed/fsdp"))  # fmt: skip
+    found += _indexed(effective, sizes, stage)
     found += _loading(effective, sizes, stage)
     found += _dequantised(effective, stage, sizes)
     return tuple(found)
@@ -100,6 +102,20 @@ def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     if sharded.kind == "fsdp1" and effective.spec.training.method != "full" and _reentrant(effective):
         found.append(_kept_gradients(effective, sizes, stage))
     return found
+
+
+def _indexed(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
+    """Each expert that a loop takes out of one parameter gives back a gradient as large as the whole, to be added."""
+    if effective.spec.training.method != "full" or effective.spec.training.framework not in table.HF:
+        return []
+    if not module(effective.arch.model_type, effective.arch.layer_norm).indexed_experts:
+        return []
+    if effective.versions.interval("transformers").low >= (5, 0):  # unknown: what needs more memory
+        return []
+    largest = max(m.copies * m.inputs * m.outputs for layer in effective.arch.layers for m in layer.matrices if m.part == "expert")
+    size = effective.numbers.compute * largest / (sizes.expert * sizes.expert_tensor)
+    return [Term("indexed_experts", "workspace", "allocated", BACKWARD, size, "an expert's gradient, as large as the parameter it was taken from",
+                 "transformers 4.55-4.57 modeling_gpt_oss.py GptOssExperts; torch derivatives.yaml select: select_backward_symint")]  # fmt: skip
 
 
 def _first_gradients(effective: Effective, sizes: Sizes, stage: Stage) -> Any:

@@ -49,6 +49,8 @@ class Module(NamedTuple):
     """The router has a norm and a scale of its own."""
     all_experts: bool = False
     """Every expert sees every token, scaled by its score (zero where it was not chosen)."""
+    indexed_experts: bool = False
+    """Its experts are one parameter, which a loop indexed expert by expert before transformers 5."""
     clamped: bool = False
     """Experts clamp gate and up and use ``gate * sigmoid(alpha * gate) * (up + 1)``."""
     softcap: bool = False
@@ -62,7 +64,7 @@ MODULES: dict[str, Module] = {
     "gemma3": Module("rms_float32", "both"),
     "gemma3_text": Module("rms_float32", "both"),
     "gemma4": Module("rms_float32", "both", value_norm=True, router_norm=True),
-    "gpt_oss": Module("rms_float32", softmax="sink", clamped=True),
+    "gpt_oss": Module("rms_float32", softmax="sink", indexed_experts=True, clamped=True),
     "olmo": Module("layer_cast"),
     "olmo2": Module("rms_float32", "post"),
     "olmo3": Module("rms_float32", "post"),
