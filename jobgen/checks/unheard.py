@@ -50,6 +50,8 @@ def _anyway(case: Case, path: str, given: object) -> bool:
         return {given, case.framework.attention} <= {"sdpa", "flash_attention_2"}  # the same kernel on these GPUs
     if path == "training.loss":
         return bool(given == unasked_loss(case.effective))
+    if path == "training.packing":
+        return given == "packed"  # what pretraining does, and a statement about the data elsewhere
     if path == "training.backend":
         return bool(given == "transformers" and case.framework.trainer == "hf")
     if path == "checkpoint.every_epochs":
@@ -64,7 +66,7 @@ def _outcome(case: Case, path: str) -> Outcome:
     release = next((option for option in case.framework.options if option.field == name and _later(case, option)), None)
     where = f" in this release (from {'.'.join(map(str, release.since))} on it is {release.key})" if release else " for it that jobgen could write"
     shown = str(given).lower() if isinstance(given, bool) else given
-    return Outcome(name, f"{name}: {shown} does nothing: {framework} has no option{where}", f"remove {name}, or choose a framework that has it",
+    return Outcome(name, f"{shown} does nothing: {framework} has no option{where}", f"remove {name}, or choose a framework that has it",
                    {name: None})  # fmt: skip
 
 
