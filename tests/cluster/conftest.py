@@ -14,7 +14,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "targets")]
 
-FIGURE, TRIED, SURVIVED = "jobgen.figure", "jobgen.tried", "jobgen.survived"
+FIGURE, TRIED, SURVIVED, MARKED = "jobgen.figure", "jobgen.tried", "jobgen.survived", "jobgen.marked"
 HEADS = ("target", "fault", "what happened", "steps lost")
 
 
@@ -52,6 +52,14 @@ def faults(record_property: Callable[[str, object], None]) -> Faults:
     return Faults(record_property)
 
 
+@pytest.fixture(autouse=True)
+def _marked(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
+    """``@pytest.mark.fault``: the test is a fault of the table, survived if it passes."""
+    marker = request.node.get_closest_marker("fault")
+    if marker is not None:
+        record_property(MARKED, ("slurm", *marker.args))
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The figures, and the table of faults."""
     reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, []) if one.when == "call"]
@@ -59,6 +67,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     figures = [value for name, value in noted if name == FIGURE]
     survived = {tuple(value[:2]): tuple(value) for name, value in noted if name == SURVIVED}
     tried = list(dict.fromkeys(tuple(value) for name, value in noted if name == TRIED))
+    for one in reports:
+        for name, value in one.user_properties:
+            if name == MARKED:
+                tried.append(tuple(value[:2]))
+                if one.passed:
+                    survived[tuple(value[:2])] = tuple(value)
     if figures or tried:
         terminalreporter.section("figures")
     for line in figures:

@@ -64,7 +64,7 @@ def agree(cli, handles):
 
 
 def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, say):
-    """Issue 6, item 7. Each round kills one submission with SIGKILL, then calls it again."""
+    """Each round kills one submission with SIGKILL, then calls it again."""
     chance = random.Random(7)
     begun = time.monotonic()
     handles = {"warm": cli.sent(cli.idle("warm", resources__nodes=1), "trainjob")}

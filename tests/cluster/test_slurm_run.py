@@ -197,6 +197,7 @@ def test_preparation_once_copies_everywhere_and_finish_after_success_only(slurm,
     assert slurm.field(job, "ExitCode") == "3:0"
 
 
+@pytest.mark.fault("fails at once", "ends failed, at most one restart", "none")
 def test_a_job_that_fails_at_once_is_not_started_again(slurm, here):
     """Pitfall 63: no restart without progress, whatever restarts allows."""
     job = submit(slurm, here, launch__restarts=5, training__max_steps=0 + 1, checkpoint__every_steps=5, launch__env={"PROBE_EXIT": "9", "PROBE_PAUSE": "0"},
@@ -207,6 +208,7 @@ def test_a_job_that_fails_at_once_is_not_started_again(slurm, here):
     assert "without a new checkpoint, so another attempt would fail too" in log
 
 
+@pytest.mark.fault("a rank killed (SIGKILL)", "all ranks end, requeued, resumes", "one interval")
 def test_a_killed_rank_ends_the_job_which_goes_on_from_the_last_checkpoint(slurm, here):
     """Pitfalls 27, 61: one dead rank ends the step at once; the attempt made progress, so it is worth another."""
     job = submit(slurm, here, launch__restarts=3, launch__env={"PROBE_DIES_RANK": "3", "PROBE_DIES_AT": "12"})
@@ -218,6 +220,7 @@ def test_a_killed_rank_ends_the_job_which_goes_on_from_the_last_checkpoint(slurm
     assert slurm.field(job, "Restarts") == "1"
 
 
+@pytest.mark.fault("newest checkpoint half written", "the one before is taken", "one interval")
 def test_a_half_written_checkpoint_is_passed_over(slurm, here):
     ck = here / "ck"
     for step in (5, 10):
@@ -243,6 +246,7 @@ def preempt(slurm, here, job, after):
     return slurm.submit(high, here)
 
 
+@pytest.mark.fault("preemption", "told, saves, requeued, resumes", "none")
 def test_a_preempted_job_saves_leaves_and_goes_on_where_it_was(slurm, here):
     """Pitfalls 56, 57, 60, 64: the signal reaches the program, exit 0 in the grace period is not the end, the log grows."""
     job = submit(slurm, here, launch__restarts=3, training__max_steps=60)
@@ -273,6 +277,7 @@ def test_the_chosen_signal_arrives_before_the_limit_and_the_job_goes_on(slurm, h
     assert "rank 0: finished at step 120" in log
 
 
+@pytest.mark.fault("a signal after the end", "stays completed", "none")
 def test_a_late_signal_does_not_undo_success(slurm, here):
     """Pitfall 58: the program said it is done; the signal that comes while it cleans up changes nothing."""
     job = submit(slurm, here, launch__restarts=3, training__max_steps=5, launch__env={"PROBE_SAYS_DONE": "1", "PROBE_LINGERS": "8"})
@@ -282,6 +287,7 @@ def test_a_late_signal_does_not_undo_success(slurm, here):
     assert slurm.field(job, "Restarts") == "0"
 
 
+@pytest.mark.fault("time limit again and again", "requeued up to restarts, then failed", "one interval")
 def test_restarts_are_capped(slurm, here):
     """Pitfall 63: after the last allowed restart an unfinished job ends with a failure."""
     job = submit(slurm, here, launch__restarts=1, training__max_steps=10000, launch__env={"PROBE_PAUSE": "0.5"})
@@ -294,6 +300,7 @@ def test_restarts_are_capped(slurm, here):
     assert slurm.field(job, "ExitCode") == "75:0"
 
 
+@pytest.mark.fault("scancel", "ends cancelled, not requeued", "none")
 def test_a_cancelled_job_stays_cancelled(slurm, here):
     job = submit(slurm, here, launch__restarts=3, training__max_steps=10000)
     slurm.until(job, lambda: "saved 5" in slurm.log(job), 60, "checkpoint")
@@ -380,6 +387,7 @@ def test_a_small_limit_of_locked_memory_is_raised_and_warned_of(slurm, here):
     assert "#SBATCH --propagate=NONE" in slurm.run("scontrol", "write", "batch_script", job, "-")
 
 
+@pytest.mark.fault("scontrol requeue", "resumes", "one interval")
 def test_a_job_that_is_requeued_by_hand_goes_on(slurm, here):
     job = submit(slurm, here, launch__restarts=2, training__max_steps=60)
     slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
@@ -405,6 +413,7 @@ def test_a_path_to_resume_from_is_the_start_only(slurm, here):
     assert "rank 0: start at step 60" in slurm.log(later)
 
 
+@pytest.mark.fault("a node goes down", "Slurm requeues, resumes", "one interval")
 def test_a_lost_node_costs_at_most_one_checkpoint_interval(slurm, here):
     job = submit(slurm, here, launch__restarts=2, training__max_steps=60)
     slurm.until(job, lambda: "saved 10" in slurm.log(job), 60, "checkpoint")
@@ -418,6 +427,7 @@ def test_a_lost_node_costs_at_most_one_checkpoint_interval(slurm, here):
     assert "rank 0: finished at step 60" in slurm.log(job)
 
 
+@pytest.mark.fault("the checkpoint disk is full", "ends failed, last checkpoint whole", "one interval")
 def test_a_full_disk_ends_the_job_and_leaves_the_last_checkpoint(slurm, here):
     ck = here / "ck"
     ck.mkdir()
@@ -436,12 +446,14 @@ def test_a_full_disk_ends_the_job_and_leaves_the_last_checkpoint(slurm, here):
         subprocess.run(["umount", str(ck)], check=False)
 
 
+@pytest.mark.fault("one array member fails", "the others end", "none")
 def test_an_array_member_that_fails_fails_alone(slurm, here):
     job = submit(slurm, here, training__max_steps=1, launch__prepare=['[ "$SLURM_ARRAY_TASK_ID" != 1 ]'], resources__nodes=1,
                  slurm__extra={"array": "0-2", "nodelist": None})  # fmt: skip
     assert [slurm.wait(f"{job}_{member}") for member in (0, 1, 2)] == ["COMPLETED", "FAILED", "COMPLETED"]
 
 
+@pytest.mark.fault("afterok on a failed job", "the follow-up is dropped", "none")
 def test_what_waits_for_a_failed_job_does_not_wait_for_ever(slurm, here):
     """Pitfall 67."""
     first = submit(slurm, here, training__max_steps=1, launch__env={"PROBE_EXIT": "3"})
@@ -459,12 +471,14 @@ def test_two_jobs_on_one_node_have_ports_of_their_own(slurm, here):
     assert len({probes(here / name)[0]["env"]["MASTER_PORT"] for name in "ab"}) == 2
 
 
+@pytest.mark.fault("a rank hangs on shutdown", "ended after the wait", "none")
 def test_a_rank_that_hangs_at_its_end_does_not_hold_the_job(slurm, here):
     """Pitfall 27: srun --wait ends the others a minute after the first has ended."""
     job = submit(slurm, here, training__max_steps=1, launch__env={"PROBE_SAYS_DONE": "1", "PROBE_HANGS_RANK": "3"})
     assert slurm.wait(job, 150) == "COMPLETED", slurm.log(job)
 
 
+@pytest.mark.fault("a program deaf to signals", "ended in time, requeued, resumes", "one interval")
 def test_a_program_that_hears_nothing_is_ended_in_time_and_goes_on(slurm, here):
     """Pitfall 61: without this it would run into the limit, and Slurm would not start it again."""
     job = submit(slurm, here, launch__restarts=2, training__max_steps=60, slurm__signal_before="18s", launch__env={"PROBE_DEAF_AT": "0"})
@@ -476,6 +490,7 @@ def test_a_program_that_hears_nothing_is_ended_in_time_and_goes_on(slurm, here):
     assert int(re.findall(r"rank 0: start at step (\d+)", slurm.log(job))[1]) >= 10
 
 
+@pytest.mark.fault("preemption told to steps only", "requeued, resumes", "one interval")
 def test_preemption_of_which_the_batch_shell_is_not_told(slurm, here):
     """Pitfall 59: without preempt_send_user_signal only the steps get SIGTERM; a program that leaves with 0 is not done."""
     if os.environ.get("JOBGEN_CLUSTER") != "1":
@@ -527,6 +542,7 @@ def train(slurm, here, venv, **changes):
     return slurm.submit(script_of(here, **changes), here)
 
 
+@pytest.mark.fault("preemption of torch training", "told, saves, requeued, ends at its step", "none")
 def test_torchrun_training_is_preempted_requeued_and_ends_at_the_right_step(slurm, here, torch_venv):
     job = train(slurm, here, torch_venv)
     preempt(slurm, here, job, "step 20")
@@ -539,6 +555,7 @@ def test_torchrun_training_is_preempted_requeued_and_ends_at_the_right_step(slur
     assert (here / "ck" / "step-60" / "complete").exists()
 
 
+@pytest.mark.fault("time limit of torch training", "told, saves, requeued, ends at its step", "none")
 def test_torchrun_training_outlives_its_time_limit(slurm, here, torch_venv):
     """Pitfalls 61, 65: each attempt is told in time, saves, and is followed by another until all steps are done."""
     job = train(slurm, here, torch_venv, launch__time_limit="2m", slurm__signal_before="30s",

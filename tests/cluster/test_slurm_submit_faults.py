@@ -58,8 +58,8 @@ def jobs_named(slurm, name, since):
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["jobgen alone", "jobgen and sbatch"])
-def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, slurm, group):
-    """Issue 6, item 7. Each round kills one submission with SIGKILL, then calls it again."""
+def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, slurm, say, group):
+    """Each round kills one submission with SIGKILL, then calls it again."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 5))
     held = {"slurm__extra": {"hold": True}}
     begun = time.monotonic()
@@ -104,11 +104,11 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, slurm,
     listed = [record for record in cli.list() if record["name"].startswith("kill")]
     assert len(listed) == KILLS
     assert {record["phase"] for record in listed} == {"cancelled"}
-    print(f"\n{KILLS} submissions killed ({'jobgen and sbatch' if group else 'jobgen alone'}; one takes {usual:.2f} s): {stages}; "
-          f"lost 0, doubled 0; repeat {sum(repeated_times) / KILLS:.2f} s on average, {max(repeated_times):.2f} s at most")  # fmt: skip
+    say(f"{KILLS} submissions killed ({'jobgen and sbatch' if group else 'jobgen alone'}; one takes {usual:.2f} s): {stages}; "
+        f"lost 0, doubled 0; repeat {sum(repeated_times) / KILLS:.2f} s on average, {max(repeated_times):.2f} s at most")  # fmt: skip
 
 
-def test_eight_at_once_are_one_job(cli, slurm):
+def test_eight_at_once_are_one_job(cli, slurm, say):
     spec = cli.spec(f"eight-{RUN}", slurm__extra={"hold": True})
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 5))
     begun = time.monotonic()
@@ -118,7 +118,7 @@ def test_eight_at_once_are_one_job(cli, slurm):
     assert len({out for out, _ in ends}) == 1
     assert len(jobs_named(slurm, f"eight-{RUN}", since)) == 1
     assert sum("live already" in err for _, err in ends) == 7
-    print(f"\n8 submissions at once: 1 job, {time.monotonic() - begun:.1f} s")
+    say(f"8 submissions at once: 1 job, {time.monotonic() - begun:.1f} s")
 
 
 class Controller:
@@ -196,7 +196,7 @@ def test_without_a_controller_the_message_says_so_and_a_repeat_is_safe(cli, slur
 
 
 @pytest.mark.parametrize(("number", "turn"), [(signal.SIGTERM, turn) for turn in range(4)] + [(signal.SIGKILL, 4), (signal.SIGKILL, 5)])
-def test_a_controller_that_goes_away_in_the_middle_loses_and_doubles_nothing(cli, slurm, controller, number, turn):
+def test_a_controller_that_goes_away_in_the_middle_loses_and_doubles_nothing(cli, slurm, say, controller, number, turn):
     """slurmctld ends at a random moment of a submit, back 2 s later: the submit gets through, or says that it did not;
     called again there is exactly one job. (A SIGKILL may make Slurm itself forget a job: then that is sent again.)"""
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 5))
@@ -221,7 +221,7 @@ def test_a_controller_that_goes_away_in_the_middle_loses_and_doubles_nothing(cli
     name = f"middle{turn}-{RUN}"
     assert len(slurm.run("squeue", "--noheader", f"--name={name}", "--format=%F").split()) == 1
     assert number == signal.SIGKILL or len(jobs_named(slurm, name, since)) == 1
-    print(f"\nslurmctld ended by {number.name} in the middle of a submit: exit status {process.returncode}; one job after the repeat")
+    say(f"slurmctld ended by {number.name} in the middle of a submit: exit status {process.returncode}; one job after the repeat")
 
 
 def test_a_follower_outlives_a_restart_of_the_controller(cli, slurm, controller):
