@@ -78,12 +78,8 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, slurm,
             while not list((cli.folder / "state" / "jobs").glob(f"{name}-*/receipt.json")) and process.poll() is None:
                 time.sleep(0.002)
             time.sleep(chance.uniform(0, 0.15) * usual)
-        if process.poll() is not None:
-            stages["ended by itself"] += 1
-        elif group:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            os.kill(process.pid, signal.SIGKILL)
+        if process.poll() is None:
+            (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
         process.stderr.close()
@@ -91,6 +87,8 @@ def test_killed_at_random_moments_a_repeat_neither_loses_nor_doubles(cli, slurm,
             receipts = list((cli.folder / "state" / "jobs").glob(f"{name}-*/receipt.json"))
             text = receipts[0].read_text() if receipts else ""
             stages["sent" if '"sent"' in text else "sending" if text else "before its receipt"] += 1
+        else:
+            stages["ended by itself"] += 1
         begun = time.monotonic()
         handle = cli.submit(spec)
         repeated_times.append(time.monotonic() - begun)
