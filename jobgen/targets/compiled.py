@@ -2,7 +2,7 @@
 
 # mypy: ignore-errors
 
-CHECKSUM = 3827338010
+CHECKSUM = 3225016536
 """Of the templates this was made from."""
 
 
@@ -166,7 +166,7 @@ def k8s_inside_sh_j2(v, p, s):
         yield p(s())
         yield '\n# An operator may delete pods as soon as the job has ended, and their output with them: the last of it stays here.\nrm -rf /jobgen/output /jobgen/ranks\nmkfifo /jobgen/output\ntail -c '
         yield p(v['kept'])
-        yield ' </jobgen/output >/jobgen/last &\nkeeper=$!\nexec 3>&1 4>&2 > >(exec tee -a /jobgen/output) 2> >(exec tee -a /jobgen/output >&2)\nkeep_output() {\n  status=$?\n  exec >&3 2>&4\n  for (( left = 50; left > 0; left-- )); do # a process that outlives the launcher may still hold the output\n    kill -0 "$keeper" 2>/dev/null || break\n    sleep 0.1\n  done\n  if [ "$status" != 0 ] && [ -w /dev/termination-log ]; then # the processes\' own words rather than their launcher\'s\n    { grep -a \'^\\[default\' /jobgen/last || true; } | tail -c 3000 >/dev/termination-log\n  fi\n  mkdir -p -- "$checkpoints/.jobgen/output" && cp -- /jobgen/last "$checkpoints/.jobgen/output/$JOBGEN_JOB_ID.$JOBGEN_ATTEMPT.$NODE_RANK" || true\n  exit "$status"\n}\ntrap keep_output EXIT\n'
+        yield ' </jobgen/output >/jobgen/last &\nkeeper=$!\nexec 5>/jobgen/output # held by each tee from its birth on: a fifo without a writer would end its reader, and the next writer would wait\nexec 3>&1 4>&2 > >(exec tee -a /dev/fd/5) 2> >(exec tee -a /dev/fd/5 >&2) 5>&-\nkeep_output() {\n  status=$?\n  exec >&3 2>&4\n  for (( left = 50; left > 0; left-- )); do # a process that outlives the launcher may still hold the output\n    kill -0 "$keeper" 2>/dev/null || break\n    sleep 0.1\n  done\n  if [ "$status" != 0 ] && [ -w /dev/termination-log ]; then # the processes\' own words rather than their launcher\'s\n    { grep -a \'^\\[default\' /jobgen/last || true; } | tail -c 3000 >/dev/termination-log\n  fi\n  mkdir -p -- "$checkpoints/.jobgen/output" && cp -- /jobgen/last "$checkpoints/.jobgen/output/$JOBGEN_JOB_ID.$JOBGEN_ATTEMPT.$NODE_RANK" || true\n  exit "$status"\n}\ntrap keep_output EXIT\n'
         yield from shell_checkpoints_sh_j2(v, p, s)
     if v['stage']:
         yield '\ncopy() {\n  if [ -d "$1" ]; then\n    mkdir -p -- "$2"\n    cp -a -u -- "$1/." "$2/"\n  else\n    mkdir -p -- "$(dirname -- "$2")"\n    cp -a -u -- "$1" "$2"\n  fi\n}\n'
