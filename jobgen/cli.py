@@ -191,7 +191,9 @@ def _estimate(options: argparse.Namespace) -> int:
     from jobgen.api import largest, levers
 
     if options.plot:
-        _judge_plot(options.plot)
+        from jobgen.show.plot import ready
+
+        ready(options.plot)  # what cannot be drawn is said before anything is printed
     written, environment = _load(options), _environment(options)
     document, result = largest(written, environment=environment)
     if written.spec.sweep is not None:
@@ -209,23 +211,10 @@ def _estimate(options: argparse.Namespace) -> int:
 
         _print(text(result, levers(document, result, environment=environment)))
     if options.plot:
-        from jobgen.show.plot import NoChart, write
+        from jobgen.show.plot import write
 
-        try:
-            write(result, options.plot)
-        except NoChart as error:
-            raise Unusable(str(error)) from None
+        write(result, options.plot)
     return DONE
-
-
-def _judge_plot(path: str) -> None:
-    """What cannot be drawn is said before anything is printed."""
-    from jobgen.show.plot import NoChart, ready
-
-    try:
-        ready(path)
-    except NoChart as error:
-        raise Unusable(str(error)) from None
 
 
 def _judge_node_rank(document: Document, options: argparse.Namespace) -> None:

@@ -7,9 +7,8 @@ from jobgen.checks.registry import Example, Outcome, rule
 from jobgen.checks.settings import number, on, setting
 from jobgen.checks.words import gb, hours
 from jobgen.effective.options import trainer
+from jobgen.physics.storage import KEEPS_ALL
 
-KEEPS_ALL = frozenset({"megatron-lm"})
-"""Frameworks without a word for checkpoint.keep (Megatron-LM core 0.18 training/arguments.py leaves most_recent_k out)."""
 LITTLE = 20e9
 """Bytes of checkpoints that fill no disk."""
 MARGIN = 60

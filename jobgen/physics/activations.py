@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobgen.physics import checkpointing, cost, layers, logits, modules
+from jobgen.physics.arrays import larger
 from jobgen.physics.blocks import Build
 from jobgen.physics.cost import Products, bytes_of
 from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, EVALUATE, FORWARD, LOSS, Term
@@ -94,9 +95,9 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         part = checkpointing.part(layer, arch.hidden, windowed(effective, build, layer), now)
         mine = _weighted(part.kept, by)
         kept = kept + count * mine
-        one = cost.larger(one, mine)
-        working = cost.larger(working, cost.largest(part.working, by))
-        forward = cost.larger(forward, cost.largest(part.forward, by))
+        one = larger(one, mine)
+        working = larger(working, cost.largest(part.working, by))
+        forward = larger(forward, cost.largest(part.forward, by))
         casts = casts + count * bytes_of(part.casts, by)
     words = {
         "none": "saved tensors of every layer", "full": "inputs of every layer",
@@ -115,7 +116,7 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
     if not (isinstance(casts, int | float) and casts == 0):
         copies = "16-bit copies of the weights that autocast caches until the forward pass ends"
         result.append(Term("autocast_copies", "weights", "allocated", FORWARD, casts, copies, AUTOCAST))
-        beyond = cost.larger(casts - logits.backward_beyond_forward(effective, sizes, stage), 0.0)
+        beyond = larger(casts - logits.backward_beyond_forward(effective, sizes, stage), 0.0)
         result.append(Term("autocast_copies_loss", "weights", "allocated", LOSS, beyond, copies + ", beyond what the loss's backward needs more", AUTOCAST))
     result.extend(_outside(effective, build, sizes, by, stage))
     return tuple(result)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from jobgen.physics.arrays import larger
 from jobgen.physics.sizes import Sizes
 from jobgen.spec.record import NamedTuple
 
@@ -108,13 +109,6 @@ def bytes_of(given: Cost, by: Products) -> Any:
         if coefficient:
             total = total + coefficient * product
     return total
-
-
-def larger(left: Any, right: Any) -> Any:
-    """Maximum of numbers or arrays, by operators only."""
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        return left if left > right else right
-    return (left + right + abs(left - right)) / 2
 
 
 def largest(costs: tuple[Cost, ...], by: Products) -> Any:

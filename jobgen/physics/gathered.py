@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jobgen.effective.numbers import megatron
@@ -38,7 +39,7 @@ def terms(effective: Effective, sizes: Sizes, stage: Stage) -> tuple[Term, ...]:
         found += _zero12(effective, sizes, stage)
     elif kind == "zero2":
         found.append(Term("unsharded_gradients", "communication", "allocated", BACKWARD,
-                          effective.numbers.gradients * _largest_layer(effective, sizes, stage, trained=True),
+                          effective.numbers.gradients * _largest_trained(effective, sizes, stage),
                           "gradients of one layer before they are reduced", "Megatron-LM core/distributed/fsdp"))  # fmt: skip
     found += _indexed(effective, sizes, stage)
     found += _loading(effective, sizes, stage)
@@ -52,14 +53,23 @@ def _whole(effective: Effective, unit: Unit, sizes: Sizes) -> Any:
     return width * unit.plain.local(sizes) + unit.packed.local(sizes) + width * unit.adapters.local(sizes)
 
 
-def _largest_layer(effective: Effective, sizes: Sizes, stage: Stage, trained: bool) -> Any:
+def _largest(effective: Effective, stage: Stage, measure: Callable[[Unit], Any]) -> Any:
+    """The most that a layer of the stage measures."""
     best: Any = 0.0
     for unit, count in zip(inventory(effective).layers, stage.layers, strict=True):
-        if isinstance(count, int) and not count:
-            continue
-        size = unit.trained.local(sizes) if trained else _whole(effective, unit, sizes)
-        best = larger(best, size)
+        if not isinstance(count, int) or count:
+            best = larger(best, measure(unit))
     return best
+
+
+def _largest_whole(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
+    """Bytes of the largest gathered layer."""
+    return _largest(effective, stage, lambda unit: _whole(effective, unit, sizes))
+
+
+def _largest_trained(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
+    """Trained elements of the layer that has most."""
+    return _largest(effective, stage, lambda unit: unit.trained.local(sizes))
 
 
 def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
@@ -68,8 +78,8 @@ def _fsdp(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     if isinstance(sizes.weights_shards, int | float) and sizes.weights_shards == 1:
         return []
     source = _FSDP2 if sharded.kind == "fsdp2" else _FSDP1
-    layer = _largest_layer(effective, sizes, stage, trained=False)
-    gradient = _largest_layer(effective, sizes, stage, trained=True)
+    layer = _largest_whole(effective, sizes, stage)
+    gradient = _largest_trained(effective, sizes, stage)
     outer = [unit for unit, _ in held(effective, stage)[len(stage.layers) :]]
     whole: Any = 0.0
     outer_trained: Any = 0.0
@@ -120,12 +130,10 @@ def _indexed(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
 
 def _first_gradients(effective: Effective, sizes: Sizes, stage: Stage) -> Any:
     """Trained elements of one layer whose gradients exist while its MLP is in backward: its experts, or one matrix."""
-    best: Any = 0.0
-    for unit, count in zip(inventory(effective).layers, stage.layers, strict=True):
-        if not isinstance(count, int) or count:
-            experts = (unit.trained.expert - unit.adapters.expert) / (sizes.expert * sizes.expert_tensor)
-            best = larger(best, larger(experts, unit.matrix / sizes.tensor))
-    return best
+    cut = sizes.expert * sizes.expert_tensor
+    return _largest(
+        effective, stage, lambda unit: larger((unit.trained.expert - unit.adapters.expert) / cut, unit.matrix / sizes.tensor)
+    )
 
 
 def _reentrant(effective: Effective) -> bool:
@@ -155,7 +163,7 @@ def _zero3(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     """ZeRO-3: parameters that stay live for reuse, the module at work, reduce buckets."""
     buckets, numbers = zero.buckets(3, effective.arch.hidden), effective.numbers
     source = "DeepSpeed runtime/zero/partitioned_param_coordinator.py, stage3.py"
-    layer = _largest_layer(effective, sizes, stage, trained=False)
+    layer = _largest_whole(effective, sizes, stage)
     units = held(effective, stage)
     everything: Any = 0.0
     largest_outer: Any = 0.0
@@ -174,7 +182,7 @@ def _zero3(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
                           "the partition over all ranks, beside the one over each group", "DeepSpeed zero_hpz_partition_size (ZeRO++)"))  # fmt: skip
     bucket = numbers.reduce * buckets.reduce_bucket_size * (2 if buckets.overlap_comm else 1)
     trained = total(units, "trained").local(sizes)
-    gradient = _largest_layer(effective, sizes, stage, trained=True)
+    gradient = _largest_trained(effective, sizes, stage)
     found.append(Term("reduce_bucket", "communication", "allocated", PASS | STEP, smaller(bucket, 2 * numbers.reduce * trained),
                       "buckets of gradients on their way", source))  # fmt: skip
     found.append(Term("unsharded_gradients", "communication", "allocated", BACKWARD_END, numbers.reduce * gradient,
@@ -191,7 +199,7 @@ def _zero12(effective: Effective, sizes: Sizes, stage: Stage) -> list[Term]:
     bucket = smaller(1.0 * buckets.reduce_bucket_size, trained) * numbers.reduce * (2 if buckets.overlap_comm else 1)
     found = [Term("reduce_bucket", "communication", "allocated", BACKWARD, bucket, "buckets of gradients on their way", source)]
     if stage_number == 2:
-        gradient = _largest_layer(effective, sizes, stage, trained=True)
+        gradient = _largest_trained(effective, sizes, stage)
         found.append(Term("unsharded_gradients", "communication", "allocated", BACKWARD, numbers.gradients * gradient,
                           "gradients of one layer before they are reduced", source))  # fmt: skip
     return found

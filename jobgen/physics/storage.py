@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from jobgen.effective.setup import Effective
 
 
+KEEPS_ALL = frozenset({"megatron-lm"})
+"""Frameworks without a word for checkpoint.keep (Megatron-LM core 0.18 training/arguments.py leaves most_recent_k out)."""
+
+
 class Storage(NamedTuple):
     """Bytes."""
 
@@ -46,7 +50,7 @@ def storage(effective: Effective) -> Storage:
     optimizer = (numbers.master + effective.stepped.moments_bytes) * trained if checkpoint.optimizer_state else 0.0
     size = weights + optimizer
     keep = checkpoint.keep
-    if effective.spec.training.framework == "megatron-lm":  # no flag: all are kept
+    if effective.spec.training.framework in KEEPS_ALL:
         steps, every = effective.batch.steps, checkpoint.every_steps
         keep = steps // every if steps and every else None
         return Storage(size, None if keep is None else size * max(1, keep))

@@ -100,8 +100,7 @@ class Kept:
             "terminationGracePeriodSeconds": 0, "activeDeadlineSeconds": int(SECONDS), "containers": [container],
             "volumes": [row for row in self.spec["volumes"] if row["name"] == mount["name"]],
         }  # fmt: skip
-        labels = {"app.kubernetes.io/managed-by": "jobgen"}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels, "annotations": {"sidecar.istio.io/inject": "false"}}, "spec": spec}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": read.OWNED, "annotations": {"sidecar.istio.io/inject": "false"}}, "spec": spec}
 
     def _wait(self, name: str) -> None:
         deadline = time.monotonic() + SECONDS

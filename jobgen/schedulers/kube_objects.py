@@ -15,7 +15,10 @@ CLAIM = "PersistentVolumeClaim"
 TOKEN, HANDLE = "jobgen/token", "jobgen/handle"
 """Annotations of what was submitted: whose it is, for certain."""
 _PROCESSES = re.compile(r"PET_NPROC_PER_NODE=(\d+)")
-MANAGED = "app.kubernetes.io/managed-by=jobgen"
+_OWNER = ("app.kubernetes.io/managed-by", "jobgen")
+OWNED = dict([_OWNER])
+"""The label of all that jobgen makes."""
+MANAGED = "=".join(_OWNER)
 
 
 def parse(text: str) -> list[Item]:
@@ -55,7 +58,7 @@ def handle_of(item: Item) -> str | None:
 
 def ours(item: Item) -> bool:
     """jobgen made it."""
-    return (item["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by") == "jobgen"
+    return OWNED.items() <= (item["metadata"].get("labels") or {}).items()
 
 
 def selector(name: str) -> str:

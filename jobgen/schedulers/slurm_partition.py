@@ -1,4 +1,4 @@
-"""What a partition forbids and sbatch takes all the same: such a job would wait for ever (slurm facts 13 and 62).
+"""What a partition forbids and sbatch takes all the same: such a job would wait for ever (pitfalls 13 and 62).
 
 Slurm's default is EnforcePartLimits=NO: ``sbatch`` and ``sbatch --test-only`` then accept a job that no partition will
 start. Where Slurm enforces the limits itself, its own words are better and nothing is judged here. Whatever cannot be

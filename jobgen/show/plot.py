@@ -14,6 +14,8 @@ GIB = 2**30
 class NoChart(Exception):
     """The chart cannot be drawn here or under that name."""
 
+    exit_status = 2
+
 
 def ready(path: str) -> tuple[str, Any]:
     """The format that a file's ending asks for, and the library that draws it; NoChart without either."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from jobgen import api
+from jobgen.catalog import models
 from jobgen.effective.resolve import assume
 from jobgen.effective.setup import Effective
-from jobgen.physics.estimate import Estimate
+from jobgen.physics.estimate import Estimate, stage_terms
+from jobgen.physics.ledger import PHASES, alive
+from jobgen.physics.stages import sizes, stages
 from jobgen.spec import document
 
 GIB = 2**30
@@ -40,6 +44,20 @@ def effective(**changes: Any) -> Effective:
 def estimate(**changes: Any) -> Estimate:
     """The estimate, as the API gives it."""
     return api.estimate(document.load_text(text(**changes)))
+
+
+def live(setup: Effective) -> dict[str, float]:
+    """Live tensors of the first stage by phase."""
+    numbers = sizes(setup)
+    terms = stage_terms(setup, numbers, stages(setup, numbers)[0])
+    return {name: float(alive(terms, bit, ("allocated",))) for bit, name in PHASES}
+
+
+def short(model: str, layers: int, folder: Path) -> str:
+    """A config.json of the model with fewer layers, for ``model.config``."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**models.find(model), "num_hidden_layers": layers}))
+    return str(path)
 
 
 def term(found: Estimate, name: str) -> float:

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from jobgen.catalog import models
 from jobgen.effective.resolve import assume
-from jobgen.physics import estimate
-from jobgen.physics.ledger import BACKWARD_END, BACKWARD_START, FORWARD, LOSS, STEP, alive
-from jobgen.physics.stages import sizes, stages
 from jobgen.spec.document import load_text
+
+from .specs import live, short
 
 ORACLES = Path(__file__).parent / "oracles"
 ROWS = [json.loads(line) for line in (ORACLES / "step.jsonl").read_text().splitlines()]
@@ -35,8 +33,6 @@ def kind(row: dict[str, Any]) -> str:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['case']['model']} {kind(row)}")
 def test_the_peak_of_a_step(row: dict[str, Any], tmp_path: Path) -> None:
     case = row["case"]
-    config = {**models.find(case["model"]), "num_hidden_layers": LAYERS}
-    (tmp_path / "config.json").write_text(json.dumps(config))
     training: dict[str, Any] = {
         "objective": "sft", "method": "full", "framework": "transformers", "sequence_length": case["sequence"],
         "micro_batch_size": case["micro"], "packing": "packed", "data": {"tokens": 1000000},
@@ -49,13 +45,11 @@ def test_the_peak_of_a_step(row: dict[str, Any], tmp_path: Path) -> None:
     if "rank" in case:
         training |= {"method": "lora", "lora": {"rank": case["rank"], "target_modules": "all-linear", "dropout": 0}}
     setup = assume(load_text(json.dumps({
-        "name": "a", "model": {"config": str(tmp_path / "config.json")}, "training": training,
+        "name": "a", "model": {"config": short(case["model"], LAYERS, tmp_path)}, "training": training,
         "resources": {"gpus_per_node": 1, "gpu": "h100-80gb"},
     }))).effective  # fmt: skip
-    numbers = sizes(setup)
-    terms = estimate.stage_terms(setup, numbers, stages(setup, numbers)[0])
-    step = alive(terms, STEP, ("allocated",))
-    passes = max(alive(terms, bit, ("allocated",)) for bit in (FORWARD, LOSS, BACKWARD_START, BACKWARD_END))
+    found = live(setup)
+    step, passes = found["step"], max(found[phase] for phase in ("forward", "loss", "backward_start", "backward_end"))
     assert step == pytest.approx(row["step"], rel=0.01)
     within = 0.06 if (case["model"], kind(row)) in ADDED_APART else 0.02
     assert max(passes, step) == pytest.approx(max(row["forward"], row["backward"], row["step"]), rel=within)

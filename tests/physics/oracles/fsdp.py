@@ -8,16 +8,11 @@ A dispatch mode follows every storage, including those that FSDP resizes; two st
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import subprocess
 import sys
 import weakref
-from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).with_name("fsdp.jsonl")
 CASES = [
     {"model": model, "layers": 4, "world": world, "checkpointing": checkpointing, "sequence": sequence}
     for model, sequence in (("meta-llama/Llama-3.1-8B", 4096), ("Qwen/Qwen3-4B", 4096), ("mistralai/Mistral-7B-v0.1", 8192))
@@ -121,25 +116,7 @@ def measure(
         return {"peak": live.peak, "between": live.live}
 
 
-def main() -> int:
-    """All cases, or the one given as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--case")
-    options = parser.parse_args()
-    if options.case:
-        from jobgen.catalog import models
-
-        case = json.loads(options.case)
-        arguments = {name: value for name, value in case.items() if name != "model"}
-        sys.stdout.write(json.dumps({"case": case, **measure(models.find(case["model"]), **arguments)}) + "\n")
-        return 0
-    rows = [
-        subprocess.run([sys.executable, "-W", "ignore", __file__, "--case", json.dumps(case)], check=True, capture_output=True, text=True).stdout
-        for case in CASES
-    ]
-    TABLE.write_text("".join(row.splitlines()[-1] + "\n" for row in rows))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    import rows
+
+    sys.exit(rows.main(__file__, CASES, measure))

@@ -8,16 +8,11 @@ transformers' own model, loss and (checkpointed) layers; the second step is meas
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
-import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).with_name("step.jsonl")
 MODELS = (
     "meta-llama/Llama-3.2-1B", "Qwen/Qwen3-4B", "mistralai/Mistral-7B-v0.1", "google/gemma-2-2b", "microsoft/phi-4",
     "Qwen/Qwen3-30B-A3B",
@@ -90,25 +85,7 @@ def measure(
         return {**{name: size for name, size in live.peaks.items() if name != "before"}, "between": live.live}
 
 
-def main() -> int:
-    """All cases, or the one given as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--case")
-    options = parser.parse_args()
-    if options.case:
-        from jobgen.catalog import models
-
-        case = json.loads(options.case)
-        arguments = {name: value for name, value in case.items() if name != "model"}
-        sys.stdout.write(json.dumps({"case": case, **measure(models.find(case["model"]), **arguments)}) + "\n")
-        return 0
-    with TABLE.open("w") as table:
-        for case in CASES:
-            command = [sys.executable, "-W", "ignore", __file__, "--case", json.dumps(case)]
-            table.write(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1] + "\n")
-            table.flush()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    import rows
+
+    sys.exit(rows.main(__file__, CASES, measure))
